@@ -207,7 +207,9 @@ def exactness(
     direction = direction.to(device)
     packed, single = torch.zeros(len(texts)), torch.zeros(len(texts))
     for batch in backbone.hidden(texts, reads, groups=groups):
-        packed[batch.texts] = (batch.stacked()[:, 0] @ direction).cpu()
+        packed[batch.texts] = (
+            batch.rows[np.concatenate(batch.where)] @ direction
+        ).cpu()
     for number, (text, at) in enumerate(zip(texts, reads, strict=True)):
         single[number] = (backbone.alone(text, at)[0] @ direction).cpu()
     apart = float((packed - single).abs().max() / single.std())

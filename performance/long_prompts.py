@@ -142,7 +142,7 @@ def errors_of(length: int, architecture: str, size: str) -> dict[str, object]:
     )
     scores = np.empty(len(texts))
     for batch in Backbone(model).hidden(texts, at, groups=groups):
-        scores[batch.texts] = (batch.stacked()[:, 0] @ head).numpy()
+        scores[batch.texts] = (batch.rows[np.concatenate(batch.where)] @ head).numpy()
     alone = []
     with torch.inference_mode():
         for text, places in zip(texts[:2], at[:2], strict=True):

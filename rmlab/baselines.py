@@ -16,7 +16,7 @@ Prompt = str | Sequence[Mapping[str, str]]
 
 @dataclass(frozen=True)
 class Baseline:
-    """A scorer that gives each answer `reward(prompt, response)`, whatever its company.
+    """A scorer whose reward of an answer is `reward(prompt, response)`, in any batch.
 
     Called with prompts and responses of equal length it returns one float64 reward per
     response.
@@ -29,10 +29,8 @@ class Baseline:
         self, prompts: Sequence[Prompt], responses: Sequence[str]
     ) -> NDArray[np.float64]:
         """Rewards of the responses, in order; ValueError where the lengths differ."""
-        rewards = np.empty(len(responses))
-        for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-            rewards[i] = self.reward(prompt, response)
-        return rewards
+        texts = zip(prompts, responses, strict=True)
+        return np.array([self.reward(*text) for text in texts], np.float64)
 
 
 def _characters(prompt: Prompt, response: str) -> float:
@@ -40,7 +38,7 @@ def _characters(prompt: Prompt, response: str) -> float:
 
 
 def _brevity(prompt: Prompt, response: str) -> float:
-    return -len(response_text(response))
+    return -_characters(prompt, response)
 
 
 def _marks(prompt: Prompt, response: str) -> float:
@@ -67,8 +65,13 @@ most_markdown = Baseline("most_markdown", _marks)
 random = Baseline("random", _draw)
 constant = Baseline("constant", _zero)
 
-_BASELINES = (longest, shortest, most_markdown, random, constant)
-ALL = {baseline.name: baseline for baseline in _BASELINES}
+ALL = {
+    "longest": longest,
+    "shortest": shortest,
+    "most_markdown": most_markdown,
+    "random": random,
+    "constant": constant,
+}
 NAMES = tuple(ALL)
 DRAWN = "random draw"
 """Name of scores drawn for a table without texts; `random` reads them and differs."""

@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 import pandas as pd
 
 from rmlab.tables import DataError
+from rmlab.text import line
 
 STATUS = pd.CategoricalDtype(["pass", "warn", "fail"], ordered=True)
 
@@ -77,9 +78,7 @@ def _add_remedy(finding: Finding, remedy: str) -> Finding:
 
 def refusal(error: DataError) -> Finding:
     """Return a failure from an error."""
-    detail = " ".join(error.problem.split())
-    remedy = " ".join(error.remedy.split())
-    return Finding("fail", detail, remedy)
+    return Finding("fail", line(error.problem), line(error.remedy))
 
 
 def grade(is_right: bool, is_near: bool = False) -> str:

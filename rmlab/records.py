@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import pandas as pd
 
-from rmlab.tables import DataError, nearest, require_text
+from rmlab.tables import DataError, require_text
 from rmlab.text import short
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def read_rows(path: Path) -> list[Row]:
     suffix = file_suffix(path)
     content: object
     if suffix == ".parquet":
-        content = read_parquet(path, lambda file: file.read().to_pylist())
+        content = read_parquet(path, _list_parquet_rows)
     elif suffix in CSV:
         content = _list_csv_rows(path)
     else:
@@ -61,14 +61,11 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def list_parquet_columns(
-    file: "pyarrow.parquet.ParquetFile",
-) -> dict[str, list[object]]:
-    """The columns of an open Parquet file; an index without a name is left out."""
-    table = file.read()
-    names = [name for name in table.column_names if "__index_level_" not in name]
-    columns: dict[str, list[object]] = table.select(names).to_pydict()
-    return columns
+def _list_parquet_rows(file: "pyarrow.parquet.ParquetFile") -> list[Row]:
+    """The rows of an open Parquet file; an index without a name is left out."""
+    names = [name for name in file.schema_arrow.names if "__index_level_" not in name]
+    rows: list[Row] = file.read().select(names).to_pylist()
+    return rows
 
 
 def file_suffix(path: Path) -> str:
@@ -86,8 +83,8 @@ def _list_csv_rows(path: Path) -> list[Row]:
     header, lines = read_csv_lines(path)
     rows: list[Row] = []
     for line in lines:
-        cells = [cell or None for cell in line]
-        rows.append(dict(zip(header, cells, strict=True)))
+        row = dict(zip(header, line, strict=True))
+        rows.append({name: cell or None for name, cell in row.items()})
     return rows
 
 
@@ -187,7 +184,7 @@ def _refuse_repeated(path: Path, names: list[str]) -> None:
     """Raise DataError where a file names a column twice."""
     for name, count in Counter(names).items():
         if count > 1:
-            problem = f"{path}: the column {short(name)} stands there twice"
+            problem = f"{path}: two columns are called {short(name)}"
             raise DataError(problem, "keep one of them")
 
 
@@ -229,8 +226,6 @@ def _read_text(path: Path) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     """The bytes of a file, unpacked."""
-    if path.suffix.lower() not in PACKED:
-        return path.read_bytes()
     import pyarrow
 
     with pyarrow.input_stream(str(path), compression="detect") as stream:
@@ -244,8 +239,8 @@ def _require_file(path: Path) -> None:
     if not path.exists():
         names = [file.name for file in path.parent.glob("*")]
         remedy = f"check the path from {Path.cwd()}"
-        if get_close_matches(path.name, names):
-            remedy = nearest(path.name, sorted(names))
+        if close := get_close_matches(path.name, names, n=1):
+            remedy = f"did you mean {close[0]}?"
         raise DataError(f"{path}: no such file", remedy)
 
 

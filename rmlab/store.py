@@ -2,14 +2,14 @@
 object storage.
 
 A store has one folder per fingerprint, and each process writes files of its own there.
-A file holds JSON lines: a header that tells the run, then one record per text, each
-line with a checksum.
+A file holds JSON lines: a header with the provenance of the run, then one record per
+text, each line with a checksum.
 
     {"crc":"5d1f0c3a","key":"9b2ef0","value":1.25}
 
 Not sqlite: on network file systems, where the processes of a cluster meet, its locks
-cannot be relied on, and a damaged page can cost the whole file. Here nobody waits for
-anybody, and a damaged line costs that line.
+cannot be relied on, and a damaged page can cost the whole file. Here no process
+waits for another, and a damaged line costs that line.
 """
 
 import json
@@ -21,7 +21,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,17 +47,7 @@ _CHECKSUM_BYTES = 18
 _TABLE = re.compile(r"\.csv(\.provenance\.json)?$")
 _FINGERPRINT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 # File systems of fsspec that hold one file, or that nobody can write to.
-_NO_STORES = {
-    "data",
-    "gist",
-    "git",
-    "github",
-    "http",
-    "https",
-    "reference",
-    "tar",
-    "zip",
-}
+_NO_STORES = {"data", "github", "git", "http", "https", "reference", "tar", "zip"}
 
 # Provenance of the process that wrote a file, and `scored`, the number of its records.
 WriterRun = dict[str, object]
@@ -120,21 +110,19 @@ class Store:
         from fsspec.implementations.local import LocalFileSystem
 
         # Scripts with Windows' line ends pass it on.
-        self._title = str(address).rstrip("\r")
-        if not self._title.strip():
-            remedy = "give one, for example 'scores/', or leave it out"
-            raise DataError(f"store: {address!r} names no folder", remedy)
+        place = str(address).rstrip("\r")
         if isinstance(address, str) and "://" in address:
-            self.fs, self.root = _open_url(self._title)
-            self.address = self._title.rstrip("/")
+            self.fs, self.root = _open_url(place)
+            self.address = place
         else:
             self.fs = LocalFileSystem()
-            self.root = str(expand_path(self._title).absolute())
+            self.root = str(expand_path(place).absolute())
             self.address = self.root
         self.is_local = isinstance(self.fs, LocalFileSystem)
-        if self.is_local and os.path.isfile(self.root):
-            remedy = "give a folder, for example 'scores/'"
-            raise DataError(f"store: {address} is a file", remedy)
+        is_file = self.is_local and os.path.isfile(self.root)
+        if is_file or not place.strip():
+            problem = f"store: {str(address)!r} is not a folder"
+            raise DataError(problem, "pass one, for example 'scores/'")
 
         # Files sort by the start of their writers.
         start = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
@@ -146,7 +134,7 @@ class Store:
         self._written_at = time.monotonic()
 
     def __str__(self) -> str:
-        return self._title
+        return self.address
 
     def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
         # Each process that gets a copy writes files of its own.
@@ -171,8 +159,7 @@ class Store:
         self.flush()
         runs: dict[str, WriterRun] = {}
         n_records: Counter[str] = Counter()
-        for name, lines in self._open_files(fingerprint):
-            path = f"{self}/{fingerprint}/{name}"
+        for name, lines in self._read_files(fingerprint):
             writer = name.partition(".")[0]
             runs.setdefault(writer, {})
             n_damaged = 0
@@ -186,6 +173,7 @@ class Store:
                     n_records[writer] += 1
                     yield Record(writer, str(content["key"]), content["value"])
             if n_damaged:
+                path = f"{self}/{fingerprint}/{name}"
                 _warn_of_damage(path, n_damaged, n_records[writer])
 
         self._runs[fingerprint] = {}
@@ -250,23 +238,21 @@ class Store:
         return content
 
     def write_table(self, name: str, content: bytes) -> None:
-        """Put a finished table, or the provenance beside it, whole."""
+        """Write a finished table, or the provenance beside it, as a whole."""
         path = f"{self.root}/{name}"
         if self.is_local:
             write_file(Path(path), content)
-            return
-        with self._explain_errors():
-            self.fs.pipe_file(path, content)
+        else:
+            with self._explain_errors():
+                self.fs.pipe_file(path, content)
 
     def list_files(self, folder: str) -> list[str]:
         """Names of files and folders, sorted, as they are now."""
         self.fs.invalidate_cache()
         path = f"{self.root}/{folder}".rstrip("/")
-        with self._explain_errors():
-            try:
-                paths = self.fs.ls(path, detail=False)
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+        paths: list[str] = []
+        with self._explain_errors(), suppress(FileNotFoundError, NotADirectoryError):
+            paths = self.fs.ls(path, detail=False)
         return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
 
     @contextmanager
@@ -301,7 +287,7 @@ class Store:
             _UNWRITTEN[self.address] = self._waiting
             with self._explain_errors():
                 self.fs.pipe_file(path, content)
-            _UNWRITTEN.pop(self.address, None)
+            del _UNWRITTEN[self.address]
             self._n_files[fingerprint] += 1
             self._written_at = time.monotonic()
             return
@@ -315,20 +301,17 @@ class Store:
             self._n_files[fingerprint] += 1
             raise write_error(error, Path(path)) from error
 
-    def _open_files(self, fingerprint: str) -> Iterator[tuple[str, Iterable[bytes]]]:
+    def _read_files(self, fingerprint: str) -> Iterator[tuple[str, list[bytes]]]:
         """Names of the files with records, and their lines."""
         names = self._list_records(fingerprint)
         paths = [f"{self.root}/{fingerprint}/{name}" for name in names]
-        if self.is_local:
-            for name, path in zip(names, paths, strict=True):
-                with open(path, "rb") as file:
-                    yield name, file
-            return
         for start in range(0, len(paths), FILES_AT_ONCE):
+            part = slice(start, start + FILES_AT_ONCE)
             with self._explain_errors():
-                contents = self.fs.cat(paths[start : start + FILES_AT_ONCE])
-            for path, content in contents.items():
-                yield path.rpartition("/")[2], content.splitlines(keepends=True)
+                # Object storage fetches them together.
+                contents = self.fs.cat_ranges(paths[part], None, None, on_error="raise")
+            for name, content in zip(names[part], contents, strict=True):
+                yield name, content.splitlines(keepends=True)
 
     def _list_records(self, fingerprint: str) -> list[str]:
         """Names of the files with records."""
@@ -340,7 +323,7 @@ def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
     """The file system of a URL, and the path in it."""
     from fsspec.core import url_to_fs
 
-    remedy = "give a folder, or s3://bucket/folder"
+    remedy = "pass a folder, or s3://bucket/folder"
     if "::" in url or url.partition("://")[0] in _NO_STORES:
         raise DataError(f"store: {url!r} cannot be a store", remedy)
     try:
@@ -349,29 +332,27 @@ def _open_url(url: str) -> tuple["AbstractFileSystem", str]:
     except Exception as error:
         raise DataError(f"store: {url!r} cannot be used ({error})", remedy) from error
     root = str(path).rstrip("/")
-    if not root or any(sign in root for sign in "*?["):
+    if not root or set("*?[") & set(root):
         raise DataError(f"store: {url!r} names no single folder", remedy)
     return fs, root
 
 
 def _warn_of_damage(path: str, n_damaged: int, n_records: int) -> None:
-    damage = f"{n_damaged} unreadable lines skipped"
-    readable = f"{n_records} records of this writer read"
+    counts = f"{n_damaged} unreadable lines skipped, {n_records} records read"
     remedy = "texts without a record are scored again"
-    message = f"store: {path} is damaged: {damage}, {readable}; {remedy}"
-    warnings.warn(message, stacklevel=5)
+    warnings.warn(f"store: {path} is damaged: {counts}; {remedy}", stacklevel=5)
 
 
 def _encode_records(records: Mapping[str, object], fingerprint: str) -> list[bytes]:
     """A line for each value; DataError for one that JSON does not hold."""
-    try:
-        return [
-            encode_line({"key": key, "value": value}, fingerprint)
-            for key, value in records.items()
-        ]
-    except ValueError as error:
-        problem = "store: values must be finite numbers or texts"
-        raise DataError(f"{problem}, got {str(records)[:200]}") from error
+    lines = []
+    for key, value in records.items():
+        try:
+            lines.append(encode_line({"key": key, "value": value}, fingerprint))
+        except ValueError as error:
+            problem = f"store: {str(value)[:200]} is not a finite number or a text"
+            raise DataError(problem) from error
+    return lines
 
 
 def encode_line(content: Mapping[str, object], fingerprint: str) -> bytes:

@@ -93,7 +93,7 @@ def format_csv(frame: pd.DataFrame, *, index: bool = False) -> str:
 def guard_formula(text: str) -> str:
     """Text for a cell of CSV that no spreadsheet runs as a formula.
 
-    `remove_guard` gives the text back.
+    `remove_guard` returns the text.
 
     >>> guard_formula("=1+1"), guard_formula("'=1"), guard_formula("-0.5")
     ("'=1+1", "''=1", '-0.5')

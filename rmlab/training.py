@@ -98,7 +98,7 @@ class BenchmarkCallback(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Refuse a model in parts, and score the model as it is before training."""
+        """Refuse a sharded model, and score the model before training."""
         ModelInMemory(kwargs["model"], kwargs["processing_class"])
         self._last_step = None
         self._examine(args, state, control, kwargs)
@@ -132,7 +132,7 @@ class BenchmarkCallback(TrainerCallback):
         control: TrainerControl,
         kwargs: Mapping[str, Any],
     ) -> None:
-        """Score and log; whatever fails is a warning."""
+        """Score and log; any error is a warning."""
         step = state.global_step
         if not state.is_world_process_zero or step == self._last_step:
             return
@@ -185,7 +185,7 @@ def _log(
     control: TrainerControl,
     numbers: Mapping[str, float],
 ) -> None:
-    """Give numbers to the trainer's history and to all of its callbacks, as its own
+    """Pass numbers to the trainer's history and to all of its callbacks, as its own
     method `log` does.
     """
     entry = {**numbers, "step": state.global_step}

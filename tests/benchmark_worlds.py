@@ -26,7 +26,7 @@ def styles(word):
 MESSAGES = [{"role": "user", "content": "Why?"}]
 TEXTS = {"prompt": "Why?", "chosen": "a", "rejected": "b"}
 NINE = {"id": "chat/7", "domain": "chat", "prompt": "Why?", "subset": "web"}
-NINE |= {"chosen": styles("a"), "rejected": styles("b"), "error": "e", "note": 7}
+NINE |= {"chosen": styles("a"), "rejected": styles("b"), "error": "e", "note": "n"}
 ONE = TEXTS | {"id": 395, "subset": "llmbar-natural"}
 FOUR = TEXTS | {"id": "1", "subset": "Focus", "chosen": ["a"], "rejected": [*"bcd"]}
 TRANSLATED = TEXTS | {"id": 1718, "source": "hep-go", "language": "de"}
@@ -49,9 +49,9 @@ PROGRAM |= {"language": "Go"}
 
 A_B = (["a"], ["b"])
 ROWS = [  # a benchmark, a row of its files, and what is read: ids and further columns
-    ("rm-bench", NINE, ["7"], {"domain": "chat", "source": "web", "note": "7"}),
+    ("rm-bench", NINE, ["7"], {"domain": "chat", "source": "web", "note": "n"}),
     ("reward-bench", ONE, ["395"], {"domain": "llmbar-natural"}),
-    ("reward-bench-2", FOUR | {"subset": "focus"}, ["1"], {"domain": "Focus"}),
+    ("reward-bench-2", FOUR, ["1"], {"domain": "Focus"}),
     ("m-reward-bench", TRANSLATED, ["de/1718"], {"task": "task 1554"}),
     ("judgebench", JUDGED, ["p"], {"domain": "knowledge", "source": "mmlu-pro-law"}),
     ("evalbiasbench", {"x": [BIASED]}, ["0"], {"domain": "nested instruction"}),

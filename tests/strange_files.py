@@ -96,8 +96,6 @@ def _own_rows(n, question):
 def _result_rows():
     """A result file of each benchmark's own runner."""
     ids = range(3)
-    rmb = {"category_path": "Pairwise_set/Helpfulness/Chat"}
-    rmb |= {"chosen_reward": 1.5, "reject_reward": 0}
     judged = {"source": "livebench-math", "question": "q", "label": "A>B"}
     judged["judgments"] = [
         {"decision": "A>B", "judgment": {"scores": [1, 2]}},
@@ -115,7 +113,6 @@ def _result_rows():
             "model": "m",
         },
         "reward-bench-2": [four | {"id": n} for n in ids],
-        "rmb": [rmb | {"pair_uid": n} for n in ids],
         "judgebench": [judged | {"pair_id": n} for n in ids],
     }
 

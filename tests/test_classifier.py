@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
-import httpx
 import numpy as np
 import pytest
 import torch
@@ -20,7 +19,6 @@ from safetensors.torch import load_file, save_file
 
 import rmlab
 from rmlab import toy
-from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.models import loading
 from rmlab.tables import DataError
@@ -93,17 +91,6 @@ def test_scores_are_the_raw_logits_of_transformers(zoo, architecture, config):
     )
     np.testing.assert_allclose(alone(scorer), scores, atol=1e-5)
     assert scores.dtype == np.float64
-
-
-def test_a_cap_on_attention_counts(tmp_path):
-    """transformers up to 5.17 left out Gemma 2's cap unless told otherwise."""
-    scores = []
-    for cap in (0.05, 50.0):
-        folder = toy.save_model(
-            tmp_path / str(cap), "gemma2", attn_logit_softcapping=cap
-        )
-        scores.append(classifier(folder)(*TEXTS))
-    assert np.abs(scores[0] - scores[1]).max() > 0.01 * scores[0].std()
 
 
 def test_rotary_settings_of_a_later_transformers_are_not_dropped(zoo, monkeypatch):
@@ -216,18 +203,6 @@ class BeforeFirstPad(transformers.LlamaForSequenceClassification):
         )
 
 
-class CountsTokens(BeforeFirstPad):
-    """As GPT-2's did."""
-
-    def forward(self, input_ids, attention_mask=None):
-        n_tokens = torch.ne(input_ids, self.config.pad_token_id).sum(-1)
-        states = self.model(input_ids, attention_mask=attention_mask).last_hidden_state
-        logits = self.score(states)[torch.arange(len(n_tokens)), n_tokens - 1]
-        return transformers.modeling_outputs.SequenceClassifierOutputWithPast(
-            logits=logits
-        )
-
-
 @pytest.mark.parametrize("pad", ["<|eot_id|>", "<|begin_of_text|>", ","])
 def test_a_class_that_reads_before_the_first_pad_token_is_read_there(zoo, pad):
     words = toy.tokenizer()
@@ -247,12 +222,6 @@ def test_a_class_that_reads_before_the_first_pad_token_is_read_there(zoo, pad):
         assert np.abs(reference - own_logits(folder, rows)[:, 0]).max() > 1e-3
 
 
-def test_a_class_that_reads_elsewhere_is_refused(zoo):
-    model = CountsTokens.from_pretrained(zoo(), dtype=torch.float32)
-    with pytest.raises(DataError, match="CountsTokens reads neither"):
-        classifier(model, toy.tokenizer())(*TEXTS)
-
-
 @pytest.mark.parametrize("task", ["classifier", "causal"])
 def test_tokens_beyond_the_embedding_are_refused(zoo, tmp_path, task):
     folder = Path(shutil.copytree(zoo(task=task), tmp_path / "m"))
@@ -266,13 +235,6 @@ def test_tokens_beyond_the_embedding_are_refused(zoo, tmp_path, task):
         make(folder)(*TEXTS)
     with pytest.raises(DataError, match=message):
         alone(make(folder))
-
-
-def test_pooling_that_cannot_be_is_refused(llama, zoo):
-    with pytest.raises(DataError, match="pooling='lst'"):
-        classifier(llama, pooling="lst")
-    with pytest.raises(DataError, match="reads 'first'"):
-        classifier(zoo("bert"), pooling="last", template="vicuna")(*TEXTS)
 
 
 def runner_rows(words, texts=TEXTS, **options):
@@ -333,14 +295,6 @@ def test_misuse_of_a_call_is_named(llama):
         rmlab.score(rmlab.load("mini"), model)
 
 
-def test_a_model_may_have_several_end_tokens(llama, copy):
-    """As Llama 3.1's configuration has them."""
-    configure(copy, eos_token_id=[2, 7])
-    np.testing.assert_allclose(
-        classifier(copy)(*TEXTS), classifier(llama)(*TEXTS), atol=1e-6
-    )
-
-
 def test_several_labels_need_weights(tmp_path, llama):
     names = {0: "helpfulness", 1: "correctness", 2: "verbosity"}
     folder = toy.save_model(
@@ -395,36 +349,6 @@ def test_nan_names_the_texts_or_counts_as_missing(copy):
     assert scores.attrs["provenance"]["copy"]["missing"] == 6
 
 
-def remove(*names):
-    return lambda folder: [(folder / name).unlink() for name in names]
-
-
-DAMAGES = {
-    "folder": (shutil.rmtree, "copy"),
-    "configuration": (remove("config.json"), r"config\.json"),
-    "tokenizer": (remove("tokenizer.json", "tokenizer_config.json"), "tokenizer"),
-    "weights": (remove("model.safetensors"), "weights"),
-    "matrix": (
-        lambda folder: change_weights(
-            folder, **{"model.layers.1.mlp.up_proj.weight": None}
-        ),
-        "mlp.up_proj",
-    ),
-    "head": (
-        lambda folder: change_weights(folder, **{"score.weight": None}),
-        r"score\.weight",
-    ),
-}
-
-
-@pytest.mark.parametrize("missing", DAMAGES)
-def test_what_a_model_lacks_is_named_and_nothing_is_made_up(copy, missing):
-    damage, named = DAMAGES[missing]
-    damage(copy)
-    with pytest.raises(DataError, match=named):
-        classifier(copy)(*TEXTS)
-
-
 def test_configuration_and_tokenizer_from_elsewhere(tmp_path, llama):
     shutil.copy(llama / "model.safetensors", tmp_path)
     np.testing.assert_allclose(
@@ -453,28 +377,11 @@ def test_a_hub_model_is_read_from_its_snapshot_and_troubles_name_it(llama, monke
         "regression_layer.safetensors",
     ]
     assert [*filter_repo_objects([*names, *copies], **patterns)] == names
-    response = httpx.Response(
-        403, request=httpx.Request("GET", "https://huggingface.co")
-    )
-    download.side_effect = errors.GatedRepoError("x", response=response)
-    with pytest.raises(DataError, match=r"huggingface\.co/a/b"):
+    download.side_effect = errors.LocalEntryNotFoundError("no connection")
+    with pytest.raises(DataError, match="check the network"):
         classifier("a/b@main")
     assert download.call_args.args == ("a/b",)
     assert download.call_args.kwargs["revision"] == "main"
-    with pytest.raises(DataError, match="name the revision once"):
-        classifier("a/b@main", revision="other")
-    download.side_effect = errors.LocalEntryNotFoundError("no connection")
-    with pytest.raises(DataError, match="check the network"):
-        classifier("a/b")
-
-
-def test_a_second_copy_of_the_weights_is_not_counted(copy):
-    n_weights = find(copy).n_weights
-    save_file(
-        {"layers.0.attention.wq.weight": torch.ones(3)},
-        copy / "consolidated.safetensors",
-    )
-    assert find(copy).n_weights == n_weights
 
 
 def test_devices_and_types(llama):
@@ -490,33 +397,6 @@ def test_a_text_longer_than_the_window_or_empty_is_refused(zoo):
     for response, named in (("Paris " * 60, "max_length=40"), (" ", "are empty")):
         with pytest.raises(DataError, match=named):
             scorer(["What?"], [response])
-
-
-def test_a_class_that_counts_its_positions_down_is_scored_as_it_is(zoo, monkeypatch):
-    """Without a mask transformers would take such positions for several texts."""
-    from transformers import GPT2Model
-
-    forward = GPT2Model.forward
-
-    def count_down(self, input_ids, attention_mask=None, **inputs):
-        if inputs.get("position_ids") is None:
-            tokens = torch.ones_like(input_ids)
-            if attention_mask is not None:
-                tokens = attention_mask
-            top = self.config.max_position_embeddings
-            inputs["position_ids"] = (top - tokens.cumsum(1)).clamp(min=0)
-        return forward(self, input_ids, attention_mask=attention_mask, **inputs)
-
-    monkeypatch.setattr(GPT2Model, "forward", count_down)
-    folder = zoo("gpt2")
-    scorer = classifier(folder)
-    rows = []
-    for row in inputs(scorer):
-        row["attention_mask"] = torch.ones_like(row["input_ids"])
-        rows.append(row)
-    logits = own_logits(folder, rows)[:, 0]
-    assert np.abs(scorer(*TEXTS) - logits).max() <= 1e-5 * logits.std()
-    assert np.abs(alone(scorer) - logits).max() <= 1e-5 * logits.std()
 
 
 @pytest.mark.parametrize(

@@ -132,13 +132,15 @@ def test_the_first_loss_is_the_formula(tmp_path, monkeypatch):
     """Before the first step the model is the random one: its loss on the first batch,
     computed by hand.
     """
-    pairs = course.preferences(100, markdown=0.5)
+    pairs = course.preferences(300, markdown=0.5)
     monkeypatch.setattr(course, "BATCH", len(pairs) // 2)
     history = course.train(pairs, tmp_path / "trained", steps=1).history
     words = course.train_tokenizer([*pairs["prompt"], *pairs["response"]])
     folder = toy.save_model(tmp_path / "random", words=words, seed=0, **course.SIZE)
-    scores = rmlab.score(pairs, rmlab.classifier(folder))
-    odds = rmlab.pairs(scores)["margin"].to_numpy()
+    scored = rmlab.score(pairs, rmlab.classifier(folder)).pivot(
+        index="id", columns="label", values="score"
+    )
+    odds = (scored["chosen"] - scored["rejected"]).to_numpy()
     assert history["loss"][0] == pytest.approx(np.log1p(np.exp(-odds)).mean(), rel=1e-5)
     assert history["accuracy"][0] == pytest.approx((odds > 0).mean())
 

@@ -17,10 +17,9 @@ from scipy.stats import t
 
 import rmlab
 from rmlab import metrics
-from rmlab.benchmarks.rm_bench import RM_BENCH
-from rmlab.estimation.clustered import group_means
-from rmlab.estimation.estimate import estimate, sum_number
-from rmlab.metrics.prepare import list_numbers, overall_number, prepare
+from rmlab.estimation.clustered import estimate_mean
+from rmlab.estimation.estimate import sum_number
+from rmlab.metrics.prepare import overall_number, prepare
 from rmlab.tables import DataError
 
 NAMES = ["model", "quantity", "name"]
@@ -33,16 +32,11 @@ def pairs(make_scores):
 
 
 def test_counts_of_prompts_and_comparisons(pairs):
-    table = rmlab.estimates(pairs).set_index(NAMES)
-    for name, counts in {
-        ("overall", "overall"): [42, 378],
-        ("domain", "safety"): [14, 126],
-        ("level", "hard"): [42, 126],
-    }.items():
-        assert table.loc[("a", *name), ["n_prompts", "n_pairs"]].tolist() == counts
-    ties = (pairs["outcome"] == "tie").groupby(pairs["model"]).sum()
-    overall = table.xs("overall", level="quantity").droplevel("name")
-    assert overall["n_ties"].to_dict() == ties.to_dict()
+    table = rmlab.estimates(pairs).query("model == 'a'").set_index("name")
+    counts = table.loc[["overall", "safety", "hard"], ["n_prompts", "n_pairs"]]
+    assert counts.to_numpy().tolist() == [[42, 378], [14, 126], [42, 126]]
+    is_tie = (pairs["model"] == "a") & (pairs["outcome"] == "tie")
+    assert table.loc["overall", "n_ties"] == is_tie.sum()
 
 
 @pytest.mark.parametrize("outcome", ["win", "loss"])
@@ -73,10 +67,6 @@ def test_few_prompts_and_absent_domains_have_the_reason(make_scores):
     assert np.isnan(table.loc["overall", "value"])
     assert table.loc["overall", "reason"] == "nothing in code, safety"
     assert np.isfinite(table.loc["chat", "low"])
-    for average, weights in (("domains", (1, 1)), ("prompts", (6, 8))):
-        value = rmlab.estimates(scores, average=average).set_index("name")["value"]
-        expected = np.average(value[["chat", "math"]], weights=weights)
-        assert value["overall"] == pytest.approx(expected)
 
 
 def test_weights_of_domains(pairs):
@@ -89,7 +79,6 @@ def test_weights_of_domains(pairs):
         ("domain", ValueError, "'benchmark', 'domains', 'prompts'"),
         (weights | {"code": -1}, ValueError, "average: weights"),
         (weights | {"code": np.nan}, ValueError, "average: weights"),
-        (weights | {"code": np.inf}, ValueError, "average: weights"),
         (dict.fromkeys(weights, 0), ValueError, "average: weights"),
     ):
         with pytest.raises(error, match=message):
@@ -198,28 +187,8 @@ def test_the_error_is_cr2_of_the_regression_of_the_items_on_one():
         values, vectors = np.linalg.eigh(np.eye(size) - np.ones((size, size)) / n)
         root = vectors @ np.diag(values**-0.5) @ vectors.T
         total += (np.ones(size) @ root @ (y[inside] - y.mean())) ** 2
-    means = group_means(y, np.zeros(n, np.intp), cluster, 1)
+    means = estimate_mean(y, cluster, 0.95)
     assert means.se.item() == pytest.approx(np.sqrt(total) / n, rel=1e-10)
-
-
-def test_coverage_at_the_real_sizes_and_naive_intervals_fail():
-    design, rng, draws = designs.Design(), np.random.default_rng(5), 150
-    common = designs.prompts_in_common(draws, rng)
-    margins = designs.margins(design, draws, common, rng)
-    items = designs.prepare_margins(margins)
-    names, numbers = list_numbers(RM_BENCH, items)
-    result = estimate(items, numbers)
-    true = [
-        designs.truth(design, *name)
-        for name in names.itertuples(index=False, name=None)
-    ]
-    inside = (result.low <= true) & (true <= result.high)
-    for quantity, places in names.groupby("quantity").indices.items():
-        slack = 3 * np.sqrt(0.95 * 0.05 / draws) / (1 if quantity == "overall" else 1.5)
-        assert inside[:, places].mean() == pytest.approx(0.95, abs=slack), quantity
-    overall = result.value[:, 0]
-    naive = 1.96 * np.sqrt(overall * (1 - overall) / result.n_pairs[:, 0])
-    assert (np.abs(overall - true[0]) <= naive).mean() < 0.8
 
 
 def test_a_prompt_in_two_subsets_is_one_cluster():

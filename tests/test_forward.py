@@ -6,10 +6,7 @@ from itertools import pairwise
 from operator import attrgetter
 from threading import get_ident
 from time import sleep
-from types import SimpleNamespace
-from weakref import ref
 
-import as_alone
 import numpy as np
 import pytest
 import torch
@@ -21,15 +18,11 @@ from as_alone import (
     padded_scores,
     scores,
     scores_alone,
-    states,
 )
 
 from rmlab.inference import attention, flex
-from rmlab.inference.attention import PrefixCache
 from rmlab.inference.backbone import Backbone
-from rmlab.inference.flex import Kernels
 from rmlab.inference.memory import out_of_memory
-from rmlab.inference.passes import position_scales
 from rmlab.inference.planning import Packing, lay_out, pack, plan
 
 # torch before 2.8 raises a RuntimeError where later ones have a class for it.
@@ -151,37 +144,6 @@ def test_what_is_read_of_earlier_packs_is_kept(load_backbone, long_world, budget
     assert_states_as_alone(load_backbone("llama"), long_world, reads, budget)
 
 
-def test_keys_and_values_are_freed_with_their_prompt(
-    load_backbone, long_world, monkeypatch
-):
-    texts, groups = long_world
-    prefixes = []
-
-    class Noted(PrefixCache):
-        def __init__(self):
-            super().__init__()
-            prefixes.append(ref(self))
-
-    backbone = load_backbone("llama")
-    monkeypatch.setattr("rmlab.inference.backbone.PrefixCache", Noted)
-    steps = backbone.hidden(
-        texts,
-        [np.array([len(ids) - 1]) for ids in texts],
-        groups=groups,
-        budget=300,
-    )
-    prefixes.clear()
-    for batch in steps:
-        living = [prefix() for prefix in prefixes if prefix() is not None]
-        tokens = [
-            len(keys[0][0, 0]) for prefix in living for keys in prefix.layers.values()
-        ]
-        assert len(tokens) <= backbone.model.config.num_hidden_layers
-        if len(batch.texts) and max(groups[batch.texts]) > 0:
-            assert not tokens, "the long prompt came first, and is done"
-    assert len(prefixes) > 1
-
-
 def test_out_of_memory_in_the_middle_of_a_prompt(load_backbone, long_world, caplog):
     """What is done stays done; the rest begins anew with half the budget."""
     backbone = load_backbone("llama")
@@ -227,18 +189,6 @@ def test_batches_give_what_each_text_alone_gives(
     assert passes.tokens > sum(map(len, world[0][:-1]))
     backbone = load_backbone(architecture)
     assert_as_alone(backbone, world, (1, 900, 3000), position)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("use_cache", True), ("pad_token_id", 2), ("pad_token_id", None)],
-)
-def test_cache_and_pad_token_settings_change_nothing(load_backbone, world, name, value):
-    backbone = load_backbone("llama")
-    reference = scores_alone(backbone, world[0])
-    setattr(backbone.model.config, name, value)
-    assert_same(scores(backbone, world, 700), reference)
-    assert_same(scores_alone(backbone, world[0]), reference)
 
 
 def test_many_reads_per_text(load_backbone, world):
@@ -327,59 +277,6 @@ def test_positions_that_stretch_with_the_longest_text(load_backbone, world, kind
     assert_same(scores(backbone, world, 2000), reference)
 
 
-def test_a_stretched_scale_is_not_kept_for_later_texts(load_backbone, world):
-    """What comes out of a text does not depend on the longer ones that went through the
-    model before it.
-    """
-    rope = {"rope_type": "dynamic", "factor": 4.0}
-    backbone, fresh = (
-        load_backbone("llama", rope_scaling=rope, max_position_embeddings=60)
-        for _ in range(2)
-    )
-    short = sorted([ids for ids in world[0] if 60 < len(ids) < 150][:3], key=len)
-    assert len(short) == 3
-    reference = scores_alone(fresh, short)
-    scores(backbone, world, 700)
-    assert (
-        np.abs(scores(backbone, (short, [0, 1, 2])) - reference).max()
-        <= 1e-4 * reference.std()
-    )
-    backbone.alone(max(world[0], key=len), np.array([0]))
-    assert (
-        np.abs(scores_alone(backbone, short) - reference).max()
-        <= 1e-4 * reference.std()
-    )
-
-
-_KINDS = {"full_attention": None, "sliding_attention": {"rope_type": "dynamic"}}
-_PLAIN = {"full_attention": None, "sliding_attention": {"rope_type": "default"}}
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        # As transformers 5 has them: None for layers without positions, and no longest
-        # text need be named where no scale depends on it.
-        ({"rope_parameters": _PLAIN}, [0, 0, 0]),
-        ({"rope_parameters": _KINDS, "max_position_embeddings": 20}, [0, 30, 0]),
-        ({"rope_scaling": {"rope_type": "dynamic"}}, [0, 30, 0]),
-        ({"rope_scaling": {"rope_type": "longrope"}}, [1, 1, 0]),
-        ({"rope_scaling": {"type": "longrope"}}, [1, 1, 0]),
-        ({"rope_scaling": {"rope_type": "linear"}}, [0, 0, 0]),
-        ({"rope_scaling": None}, [0, 0, 0]),
-    ],
-)
-def test_rotary_settings_of_either_transformers(settings, expected):
-    if "rope_scaling" in settings:
-        settings |= {
-            "original_max_position_embeddings": 10,
-            "max_position_embeddings": 20,
-        }
-    text_config = SimpleNamespace(**settings)
-    config = SimpleNamespace(get_text_config=lambda: text_config)
-    assert position_scales(config, np.array([12, 30, 9])).tolist() == expected
-
-
 TINY = {
     "hidden_size": 32,
     "intermediate_size": 48,
@@ -418,22 +315,6 @@ def test_a_model_that_padding_changes_gets_texts_of_one_length(world, architectu
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("architecture", ["deberta-v2", "roberta"])
-def test_models_that_only_need_their_mask_are_padded(
-    load_backbone, architecture, dtype
-):
-    """RoBERTa counts positions from behind its padding index."""
-    if architecture == "roberta":
-        torch.manual_seed(0)
-        config = transformers.RobertaConfig(vocab_size=512, **TINY)
-        backbone = Backbone(transformers.RobertaModel(config).eval().to(dtype))
-    else:
-        backbone = load_backbone(architecture, dtype)
-    assert backbone.packing.refused is not None
-    assert backbone.packing.pads
-
-
 def test_the_model_is_left_as_it_was(load_backbone, world):
     texts, groups = world
     backbone = load_backbone("llama")
@@ -456,18 +337,6 @@ def test_the_model_is_left_as_it_was(load_backbone, world):
         assert backbone.model.training
         assert torch.is_grad_enabled()
         list(steps)
-
-
-def test_the_model_is_left_as_it_was_after_a_failure(load_backbone):
-    backbone = load_backbone("gemma2")
-    layout = lay_out(pack([np.arange(5)], [0], 10)[0], [np.arange(5)])
-    kinds = backbone.passes.packed_rows(layout, np.array([4])).kinds
-    assert [kind.window for kind in kinds] == [16, None]
-    assert backbone.model.config._attn_implementation == "eager"
-    paths = attention.paths(backbone.model, layout, Kernels())
-    with pytest.raises(RuntimeError, match="broken"), paths:
-        raise RuntimeError("broken")
-    assert backbone.model.config._attn_implementation == "eager"
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
@@ -496,27 +365,6 @@ def test_threads_with_one_model_take_turns(load_backbone, world, architecture):
     assert backbone.model.config._attn_implementation == "sdpa"
 
 
-class Small(torch.nn.Module):
-    """A backbone that is out of memory above a number of tokens; its state is the token
-    itself.
-    """
-
-    device = torch.device("cpu")
-    dtype = torch.float32
-
-    def __init__(self, limit, error):
-        super().__init__()
-        self.limit, self.error, self.sizes = limit, error, []
-        self.config = SimpleNamespace(is_encoder_decoder=False, pad_token_id=0)
-        self.config.get_text_config = lambda: self.config
-
-    def forward(self, input_ids, attention_mask=None):
-        self.sizes.append(input_ids.numel())
-        if input_ids.numel() > self.limit:
-            raise self.error
-        return SimpleNamespace(last_hidden_state=input_ids[:, :, None].double())
-
-
 def assert_halved(sizes, limit, caplog):
     """The too large parts came first, each about half of the one before; what followed
     fitted.
@@ -537,6 +385,16 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplo
     assert_halved(sizes, 400, caplog)
 
 
+def test_a_text_that_never_fits_is_named(load_backbone, world):
+    backbone = load_backbone("llama")
+    assert backbone.packing.refused is None
+    run_out_of_memory(backbone, lambda sizes: True)
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        scores(backbone, world, 400)
+    assert re.match(r"text \d+ alone, \d+ tokens", caught.value.__notes__[0])
+    assert backbone.model.config._attn_implementation == "sdpa"
+
+
 @pytest.mark.parametrize(
     ("error", "is_memory"),
     [
@@ -550,33 +408,6 @@ def test_out_of_memory_halves_the_budget_and_goes_on(load_backbone, world, caplo
 )
 def test_a_lack_of_memory_is_told_from_other_errors(error, is_memory):
     assert out_of_memory(error) == is_memory
-
-
-def test_out_of_memory_halves_batches_too(caplog):
-    backbone = Backbone(Small(400, torch.OutOfMemoryError()))
-    texts = list(np.random.default_rng(0).integers(1, 99, (70, 40)))
-    assert backbone.packing.refused is not None
-    backbone.model.sizes.clear()
-    rows = states(backbone, (texts, np.zeros(70, int)), [np.array([39])] * 70, 2000)
-    assert {text: int(row) for text, row in rows.items()} == {
-        text: ids[-1] for text, ids in enumerate(texts)
-    }
-    assert_halved(backbone.model.sizes, 400, caplog)
-
-
-def test_a_text_that_never_fits_is_named(world):
-    longest = int(np.argmax([len(ids) for ids in world[0]]))
-    n_tokens = len(world[0][longest])
-    with pytest.raises(torch.OutOfMemoryError) as caught:
-        states(
-            Backbone(Small(50, torch.OutOfMemoryError())),
-            world,
-            [np.array([0])] * len(world[0]),
-            400,
-        )
-    assert caught.value.__notes__ == [
-        f"text {longest} alone, {n_tokens} tokens, does not fit into memory"
-    ]
 
 
 def ignore_positions(backbone):
@@ -604,30 +435,6 @@ def add_rows_before(share):
     return lambda backbone: backbone.model.layers[0].register_forward_hook(leak)
 
 
-def count_from_two(backbone):
-    """Positions of a text alone begin at 2."""
-
-    def shift(forward, input_ids, position_ids=None, **options):
-        if position_ids is None:
-            position_ids = torch.arange(2, 2 + input_ids.shape[1])[None]
-        return forward(input_ids=input_ids, position_ids=position_ids, **options)
-
-    replace_forward(backbone, shift)
-
-
-def limit_rows(backbone):
-    """Some models with learned positions take no more rows than positions, however
-    short the texts.
-    """
-
-    def limit(forward, input_ids, **options):
-        if input_ids.shape[1] > 128:
-            raise IndexError("index out of range in self")
-        return forward(input_ids=input_ids, **options)
-
-    replace_forward(backbone, limit)
-
-
 KINDS = ["full_attention", "linear_attention"]
 SEEN = ".*different from texts alone.*"
 FAILS = "it does not run with path attention.*"
@@ -643,9 +450,7 @@ FAILS = "it does not run with path attention.*"
         ("llama", "float32", ignore_positions, ".*position_ids.*"),
         ("llama", "float32", add_rows_before(0.5), SEEN),
         ("llama", "bfloat16", add_rows_before(0.1), SEEN),  # where a text begins
-        ("gpt2", "float32", count_from_two, SEEN),
         ("llama", "float32", put("layers.1.self_attn.forward", None), FAILS),
-        ("gpt2", "float32", limit_rows, FAILS),
     ],
 )
 def test_models_that_cannot_pack_say_why(
@@ -666,19 +471,6 @@ def test_a_model_that_looks_both_ways_in_some_layers_shares_nothing(
     assert not backbone.packing.shares
 
 
-def test_a_model_whose_attention_fails_in_a_pack_goes_in_batches(
-    load_backbone, world, monkeypatch
-):
-    """As where torch or transformers has renamed something that attention calls."""
-    backbone = load_backbone("llama")
-    reference = scores_alone(backbone, world[0])
-    monkeypatch.setattr(attention, "CPU_KERNEL", "_a_kernel_of_another_name")
-    packing = backbone.packing
-    assert packing.refused.startswith("it does not run with path attention")
-    assert packing.pads
-    assert_same(scores(backbone, world, 700), reference)
-
-
 def queries_and_keys(layout, size, dtype=torch.float32):
     make = torch.Generator().manual_seed(0)
     return [
@@ -687,96 +479,32 @@ def queries_and_keys(layout, size, dtype=torch.float32):
     ]
 
 
-@pytest.mark.filterwarnings(
-    "ignore:flex_attention called without torch.compile:UserWarning"
-)
-@pytest.mark.skipif(
-    torch.__version__.startswith("2.6."),
-    reason="torch 2.6 knows no recompile_limit: attention goes run by run",
-)
-@pytest.mark.parametrize("window", [None, 50, 129])
-@pytest.mark.parametrize("softcap", [None, 5.0])
-@pytest.mark.parametrize("causal", [True, False])
-def test_the_gpu_block_mask_gives_the_same_attention(
-    causal, softcap, window, monkeypatch
-):
-    """Flex attention over the block mask, as on a GPU, against the loop over runs."""
-    monkeypatch.setattr(flex, "BACKEND", "eager")
-    flex.compiled.cache_clear()
-    rng = np.random.default_rng(0)
-    prompt = rng.integers(0, 9, 150)
-    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 10, 100)] + [
-        rng.integers(0, 9, 133)
-    ]
-    layout = lay_out(
-        pack(texts, [0, 0, 0, 1] if causal else range(4), 10_000)[0], texts
-    )
-    query, key, value = queries_and_keys(layout, 16)
-    kind = flex.Kind(window, None, softcap, causal)
-    masks = as_alone.masks(layout)
-    attended = flex.Kernels().attend(kind, query, key, value, masks)
-    flex.compiled.cache_clear()
-    torch.testing.assert_close(
-        attended,
-        attention.attend(layout, kind, query, key, value),
-        rtol=1e-4,
-        atol=1e-5,
-    )
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("window", [None, 1, 65, 700])
 @pytest.mark.parametrize("softcap", [None, 5.0])
-def test_texts_that_see_both_ways_attend_to_themselves(softcap, window, dtype):
-    """Whole texts side by side, against a table of who sees whom."""
+@pytest.mark.parametrize("causal", [True, False])
+def test_every_row_attends_to_its_path(causal, softcap, window, dtype):
+    """Against a table of who sees whom."""
     rng = np.random.default_rng(0)
-    texts = [rng.integers(0, 9, n) for n in (300, 1, 64, 129)]
-    layout = lay_out(pack(texts, range(4), 10_000)[0], texts)
+    prompt = rng.integers(0, 9, 90)
+    texts = [np.r_[prompt, rng.integers(0, 9, n)] for n in (300, 1, 700)]
+    texts += [rng.integers(0, 9, n) for n in (1, 129)]
+    groups = [0, 0, 0, 1, 2] if causal else range(5)
+    layout = lay_out(pack(texts, groups, 10_000)[0], texts)
     query, key, value = queries_and_keys(layout, 16, dtype)
-    found = attention.attend(
-        layout, flex.Kind(window, 0.3, softcap, False), query, key, value
-    )
-    near = np.abs(layout.positions[:, None] - layout.positions[None, :]) < (
-        window or 10_000
-    )
-    seen = torch.from_numpy(near & (layout.ends[:, None] == layout.ends[None, :]))
+    kind = flex.Kind(window, 0.3, softcap, causal)
+    attended = attention.attend(layout, kind, query, key, value)
+
+    rows = np.arange(len(layout.ids))
+    seen = layout.ends[:, None] == layout.ends
+    if causal:
+        seen = (rows <= rows[:, None]) & (rows[:, None] < layout.ends)
+    distance = layout.positions[:, None] - layout.positions
+    seen &= np.abs(distance) < (window or 10_000)
     logits = 0.3 * query.double() @ key.double().repeat_interleave(2, 1).transpose(2, 3)
-    logits = softcap * torch.tanh(logits / softcap) if softcap else logits
-    weights = logits.masked_fill(~seen, -torch.inf).softmax(-1)
+    if softcap:
+        logits = softcap * torch.tanh(logits / softcap)
+    weights = logits.masked_fill(~torch.from_numpy(seen), -torch.inf).softmax(-1)
     expected = (weights @ value.double().repeat_interleave(2, 1)).transpose(1, 2)
-    loose = dtype == torch.bfloat16
-    torch.testing.assert_close(
-        found.double(), expected, rtol=0, atol=0.03 if loose else 1e-5
-    )
-
-
-@pytest.mark.parametrize("window", [None, 700])
-def test_half_precision_attends_as_each_text_alone(window):
-    """Paths of one to three groups of keys, with little and with much before the run,
-    against torch's own attention.
-    """
-    rng = np.random.default_rng(0)
-    prompt, opening = rng.integers(0, 9, 90), rng.integers(0, 9, 600)
-    texts = [np.r_[prompt, opening, rng.integers(0, 9, n)] for n in (500, 20)]
-    texts += [np.r_[prompt, rng.integers(0, 9, n)] for n in (1100, 30, 700)]
-    layout = lay_out(pack(texts, [0] * 5, 10_000)[0], texts)
-    query, key, value = queries_and_keys(layout, 32, torch.bfloat16)
-    found = attention.attend(
-        layout, flex.Kind(window, None, None), query, key, value
-    ).transpose(1, 2)
-    for path in [layout.path(text) for text in range(len(layout.runs))]:
-        back = torch.arange(len(path))[:, None] - torch.arange(len(path))[None, :]
-        seen = (back >= 0) & (back < (window or len(path)))
-        alone = torch.nn.functional.scaled_dot_product_attention(
-            query[:, :, path],
-            key[:, :, path],
-            value[:, :, path],
-            attn_mask=seen,
-            enable_gqa=True,
-        )
-        torch.testing.assert_close(found[:, :, path], alone, rtol=2**-7, atol=2**-9)
-
-
-def test_no_texts_give_no_states(load_backbone):
-    backbone = load_backbone("llama")
-    assert list(backbone.hidden([], [], groups=[])) == []
+    tolerance = 0.03 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(attended.double(), expected, rtol=0, atol=tolerance)

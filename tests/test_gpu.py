@@ -2,30 +2,25 @@
 for what only a GPU has.
 """
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from as_alone import assert_as_alone, assert_same, masks, scores, scores_alone
+from as_alone import assert_as_alone, assert_same, scores, scores_alone
 from pairwise_models import save
 from torch._dynamo.testing import CompileCounter
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmlab import toy
 from rmlab.inference import flex, memory, planning
 from rmlab.inference.backbone import Backbone, Batch
-from rmlab.inference.flex import Kind
 from rmlab.inference.memory import (
     model_budget,
-    read_late,
     upload,
 )
-from rmlab.inference.planning import Packing, lay_out, pack, plan
+from rmlab.inference.planning import Packing, plan
 from rmlab.scorers.classifier import classifier
 from rmlab.scorers.implicit import implicit_reward
 from rmlab.scorers.models import loading
@@ -102,25 +97,6 @@ def test_scores_are_those_of_each_text_alone(
     assert str(backbone.passes.kernels) == "flex attention"
 
 
-def test_packs_are_filled_up_in_attention_and_not_in_the_model(load_backbone, counter):
-    """Full packs and others share a kernel; the model's layers see no filling row."""
-    backbone = load_backbone("llama")
-    assert backbone.packing.refused is None
-    rng = np.random.default_rng(0)
-    sizes = []
-    backbone.model.embed_tokens.register_forward_hook(
-        lambda layer, given, out: sizes.append(given[0].shape[1])
-    )
-    for lengths, size in (((600, 420), 1020), ((600, 300), 900)):
-        world = [rng.integers(8, 490, n) for n in lengths], np.arange(2)
-        sizes.clear()
-        found = scores(backbone, world)
-        assert sizes == [size]
-        reference = scores_alone(backbone, world[0])
-        assert np.abs(found - reference).max() <= 1e-4 * reference.std()
-    assert counter.frame_count == 1
-
-
 @pytest.mark.parametrize(
     ("architecture", "options"), [("llama", {}), ("mistral", {"sliding_window": 50})]
 )
@@ -170,70 +146,17 @@ def test_bfloat16_only_where_the_gpu_meant_computes_in_it(
     assert loading.dtype("bfloat16", torch.device("cuda:1")) == torch.bfloat16
 
 
-class FromTheHost(TorchFunctionMode):
-    """Raises where float64 is made of a tensor that was not fetched to the host:
-    Apple's GPU does not have it.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.fetched, self.doubled = [], 0
-
-    def __torch_function__(self, function, types, given=(), named=None):
-        out = function(*given, **(named or {}))
-        name = getattr(function, "__name__", "")
-        if (
-            name in ("cpu", "to")
-            and isinstance(out, torch.Tensor)
-            and out.device.type == "cpu"
-        ):
-            self.fetched.append(out)
-        wide = isinstance(out, torch.Tensor) and out.dtype == torch.float64
-        if (
-            name in ("double", "to", "type")
-            and wide
-            and given[0].dtype != torch.float64
-        ):
-            assert any(given[0] is one for one in self.fetched), "float64 on the device"
-            self.doubled += 1
-        return out
-
-
 def make_run(kind, folder, **options):
     """What scores prompts with the answers of a tiny model of this kind."""
-    if kind in ("classifier", "labels"):
-        weights = None if kind == "classifier" else [1.0, 0.5]
-        return classifier(
-            toy.save_model(folder, num_labels=len(weights or "1")),
-            weights=weights,
-            **options,
-        )
+    if kind == "classifier":
+        return classifier(toy.save_model(folder), **options)
     if kind == "implicit":
         return implicit_reward(toy.save_model(folder, task="causal"), **options)
     judge = pairwise(save(kind, folder), **options)
     return lambda prompts, answers: judge.prefer(prompts, answers, answers[::-1])
 
 
-@pytest.mark.parametrize(
-    "kind", ["classifier", "labels", "implicit", "pairrm", "letters"]
-)
-def test_scores_become_float64_on_the_host(tmp_path, kind):
-    run = make_run(kind, tmp_path / "m")
-    with FromTheHost() as mode:
-        run(["What is the capital of France?"] * 2, ["Paris.", "It is Rome."])
-    assert mode.doubled
-
-
 # Kernels that cannot be had
-
-
-def test_flex_attention_is_tried_on_every_gpu():
-    """Where this torch has no kernel for one, as for Apple's before 2.13, the attempt
-    fails and packs go run by run.
-    """
-    serve = flex.Kernels().serve
-    assert all(serve(torch.device(name)) for name in ("cuda", "mps", "xpu"))
-    assert not serve(torch.device("cpu"))
 
 
 class Compiler:
@@ -253,40 +176,6 @@ class Compiler:
             return whole(query, *given)
 
         return run
-
-
-def test_without_a_compiler_packs_go_run_by_run(
-    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
-):
-    """The same packs, the same scores: the model is not to blame."""
-    compiler = Compiler(lambda rows: True)
-    monkeypatch.setattr(flex, "compiled", compiler)
-    backbone = load_backbone("llama")
-    assert_as_alone(backbone, world, (1000,))
-    assert backbone.packing.refused is None
-    assert compiler.asked == [1024], "what failed once is not tried again"
-    assert noted(caplog) == [
-        "attention goes run by run, which gives the same and takes longer: no kernel "
-        "for 80 rows on cpu: NotImplementedError: no room for this kernel"
-    ]
-    assert str(backbone.passes.kernels).startswith("run by run (no kernel for 80 rows")
-
-
-def test_a_kernel_that_fails_above_the_size_tried_keeps_what_was_scored(
-    load_backbone, world, as_on_a_gpu, monkeypatch, caplog
-):
-    """The largest pack comes first, and fails: it goes run by run, in the same pass."""
-    compiler = Compiler(lambda rows: rows > 1024)
-    monkeypatch.setattr(flex, "compiled", compiler)
-    backbone = load_backbone("llama")
-    texts, groups = world
-    longest = np.random.default_rng(1).integers(8, 490, 1100)
-    assert_as_alone(backbone, ([*texts, longest], np.r_[groups, 9]), (2000,))
-    n_layers = backbone.model.config.num_hidden_layers
-    assert compiler.asked == [*[1024] * n_layers, 4096]
-    assert (
-        sum(line.startswith("attention goes run by run") for line in noted(caplog)) == 1
-    )
 
 
 def test_kernels_that_compute_something_else_are_not_used(
@@ -347,34 +236,6 @@ def test_more_kernels_than_torch_compiles_of_one_function(
             assert str(model.passes.kernels) == "flex attention"
         assert torch._dynamo.config.recompile_limit == 1
     assert counter.frame_count == 4, "models share kernels"
-
-
-def test_kernels_are_compiled_for_their_own_sizes(as_on_a_gpu, monkeypatch):
-    """Torch would compile a function's next kernel for any number of rows, or any
-    window, and so make it slower.
-    """
-    asked = []
-
-    def compiler(graph, inputs):
-        asked.append({type(one) for one in inputs})
-        return lambda *given: (torch.empty_like(inputs[0]),)
-
-    monkeypatch.setattr(flex, "BACKEND", compiler)
-    for window, rows, heads in (
-        (None, 1024, 2),
-        (None, 4096, 2),
-        (50, 1024, 2),
-        (129, 1024, 4),
-    ):
-        text, kind = np.arange(rows), Kind(window, None, None)
-        layout = lay_out(pack([text], [0], rows)[0], [text])
-        with torch.inference_mode():
-            states = (torch.ones(1, heads, rows, 8) for _ in range(3))
-            attended = flex.Kernels().attend(kind, *states, masks(layout))
-        assert attended is not None
-    assert asked == [{torch.Tensor}] * 4, (
-        "a size that is not fixed would be an input too"
-    )
 
 
 # Memory
@@ -469,31 +330,20 @@ def test_a_large_llama_runs_from_plan_to_states_with_one_copy_a_pack(
     seen = []
     with Copies() as copies:
         for batch in Backbone(model).hidden(texts, reads, groups=groups):
-            assert batch.stacked().shape == (
-                len(batch.texts),
-                1,
-                model.config.hidden_size,
-            )
+            assert batch.rows.shape == (len(batch.texts), model.config.hidden_size)
             seen += batch.texts.tolist()
     assert sorted(seen) == list(range(len(texts)))
     assert len(copies.noted) == len(made.parts), copies.noted
     assert len(made.parts) == 3
 
 
-def test_means_are_taken_with_one_copy_for_all_texts():
-    rng = np.random.default_rng(0)
-    rows = torch.from_numpy(rng.normal(size=(30, 5)).astype(np.float32))
+def test_each_read_is_the_mean_of_its_positions():
+    rows = torch.randn(30, 5)
     where = [np.arange(12), np.array([29]), np.arange(11, 30)]
-    batch = Batch(np.arange(3), rows, where)
-    expected = np.stack([rows.numpy()[some].mean(0) for some in where])
     counts = np.array([[len(some)] for some in where])
-    means = pool_states(batch, counts)[:, 0]
-    np.testing.assert_allclose(means.numpy(), expected, atol=1e-6)
-    with Copies() as copies:
-        pool_states(batch._replace(rows=rows.to("meta")), counts)
-    assert copies.noted == ["aten._to_copy.default"] * 2, (
-        "the rows of this test, and one index"
-    )
+    means = pool_states(Batch(np.arange(3), rows, where), counts)[:, 0]
+    expected = torch.stack([rows[some].mean(0) for some in where])
+    torch.testing.assert_close(means, expected)
 
 
 def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
@@ -512,8 +362,6 @@ def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "to", to)
     arrays = {
         "ids": np.arange(7)[None],
-        ("view", "counts"): np.arange(3, dtype=np.int32)[None, None],
-        "empty": np.zeros(0, np.intp),
         "turned": np.arange(6, dtype=np.int32).reshape(2, 3).T,
     }
     sent = upload(arrays, torch.device("cuda"))
@@ -521,22 +369,6 @@ def test_an_upload_is_pinned_and_not_waited_for(monkeypatch):
     for name, values in arrays.items():
         assert sent[name].dtype == torch.int64
         np.testing.assert_array_equal(sent[name].numpy(), values)
-
-
-class Late:
-    """Stands for a tensor on a CUDA device; says when it is copied and when it is
-    waited for.
-    """
-
-    device = SimpleNamespace(type="cuda")
-
-    def __init__(self, number, log):
-        self.number, self.log = number, log
-
-    def to(self, device, non_blocking):
-        assert (device, non_blocking) == ("cpu", True)
-        self.log.append(f"copy {self.number}")
-        return torch.full((2,), float(self.number))
 
 
 @pytest.fixture
@@ -559,22 +391,6 @@ def cuda_events(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     return log
-
-
-def test_a_pack_is_read_after_the_next_one_was_launched(cuda_events):
-    log = cuda_events
-
-    def launched():
-        for number in range(3):
-            log.append(f"launch {number}")
-            yield number, Late(number, log)
-
-    found = list(read_late(launched()))
-    assert [(key, values.tolist()) for key, values in found] == [
-        (n, [n, n]) for n in range(3)
-    ]
-    steps = "launch 0, copy 0, mark 0, launch 1, copy 1, mark 1, wait 0, launch 2, copy 2, mark 2, wait 1, wait 2"
-    assert log == steps.split(", ")
 
 
 @pytest.mark.parametrize("kind", ["classifier", "implicit", "letters"])
@@ -606,44 +422,3 @@ def test_the_provenance_says_which_way_packs_go_and_why(
     monkeypatch.setattr(flex, "compiled", Compiler(lambda rows: True))
     assert "run by run (no kernel for 80 rows" in find_way("llama", torch.bfloat16)
     assert "does not go" in find_way("deberta-v2")
-
-
-def test_the_check_for_a_users_gpu(capsys):
-    """Its table's rows on this machine's CPU; one check that fails does not hide the
-    others.
-    """
-    spec = spec_from_file_location(
-        "gpu_check", Path(__file__).parents[1] / "performance" / "gpu_check.py"
-    )
-    check = module_from_spec(spec)
-    spec.loader.exec_module(check)
-    check.SHAPE = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-    }
-    cpu = torch.device("cpu")
-    check.attempt(
-        lambda *given: check.exactness(*given, cpu, True),
-        "Llama",
-        "llama",
-        {},
-        torch.float32,
-    )
-    check.attempt(
-        lambda *given: check.exactness(*given, cpu, True),
-        "Broken",
-        "llama",
-        {"head_dim": "x"},
-        torch.float32,
-    )
-    row, *failure = capsys.readouterr().out.strip().split("\n")
-    assert row.startswith(
-        "| Llama | float32 | texts with shared beginnings | run by run |"
-    )
-    assert float(row.split("|")[5]) < 1e-5
-    assert failure[0] == "Broken FAILED"
-    assert any(
-        "cpu" in line and "float32" in line for line in ["".join(check.machine(cpu))]
-    )

@@ -205,8 +205,10 @@ def test_shards_that_the_index_does_not_name_are_not_read(tmp_path, name, dtype)
         tmp_path / "m", named(layer, f"{name}."), shards=3, settings=settings
     )
     expected = scores(folder, dtype=dtype)
-    save_file({f"{name}.weight": torch.ones(1, HIDDEN)}, stale)
-    np.testing.assert_array_equal(scores(folder, dtype=dtype), expected)
+    # Of the same head, and of one that would come first.
+    for key in (f"{name}.weight", "v_head.weight"):
+        save_file({key: torch.ones(1, HIDDEN)}, stale)
+        np.testing.assert_array_equal(scores(folder, dtype=dtype), expected)
 
 
 @pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod."])

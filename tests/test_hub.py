@@ -10,9 +10,10 @@ import huggingface_hub.constants
 import huggingface_hub.file_download
 import pandas as pd
 import pytest
+from benchmark_worlds import NINE, TRANSLATED, write
 from faulty_server import FaultyServer
 
-from rmlab.benchmarks import load, load_preferences
+from rmlab.benchmarks import load
 from rmlab.benchmarks.hub import file_checksums
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.benchmarks.rm_bench import SUBSETS as RM_BENCH
@@ -26,7 +27,7 @@ def git_id(content):
 
 
 class Hub:
-    """The listing, head and download of dataset files, by name.
+    """The commit, listing, head and download of dataset files, by name.
 
     `lfs`: files with a SHA-256. `damaged`: files that arrive with other bytes than the
     listing says. `refusal`: the hub's word for why it lists nothing.
@@ -36,44 +37,39 @@ class Hub:
         self.files, self.lfs, self.damaged, self.refusal = {}, set(), set(), None
         self.server = FaultyServer(self.respond)
 
-    @property
-    def asked(self):
-        return [f"{seen.method} {seen.path}" for seen in self.server.log]
+    def downloads(self):
+        asked = [seen.path for seen in self.server.log if seen.method == "GET"]
+        return [path for path in asked if "resolve" in path]
 
     def respond(self, path, body, headers):
         path = unquote(urlsplit(path).path)
-        if path.startswith("/api/") and "/tree/" in path:
+        if path.startswith("/api/"):
             if self.refusal:
                 return 403, {"X-Error-Code": self.refusal}, b""
-            rows = [
-                self.list_file(name, content) for name, content in self.files.items()
-            ]
-            return [
-                *rows,
-                {"type": "directory", "path": "data", "oid": "0" * 40, "size": 0},
-            ]
+            if "/tree/" in path:
+                return [self.list_file(name) for name in self.files]
+            names = [{"rfilename": name} for name in self.files]
+            commit = {"id": "x/y", "sha": path.rpartition("/")[2]}
+            if len(commit["sha"]) != 40:
+                commit["sha"] = REVISION
+            return commit | {"siblings": names}
         revision, _, name = path.partition("/resolve/")[2].partition("/")
-        commit = {"X-Repo-Commit": revision if len(revision) == 40 else REVISION}
-        if name not in self.files:
-            return 404, commit | {"X-Error-Code": "EntryNotFound"}, b""
         content = self.files[name]
-        etag = (
-            hashlib.sha256(content).hexdigest() if name in self.lfs else git_id(content)
-        )
-        sent = (
-            content.replace(b"chosen", b"chasen") if name in self.damaged else content
-        )
-        return 200, commit | {"ETag": f'"{etag}"'}, sent
+        etag = git_id(content)
+        if name in self.lfs:
+            etag = hashlib.sha256(content).hexdigest()
+        if name in self.damaged:
+            content = content.replace(b"chosen", b"chasen")
+        return 200, {"X-Repo-Commit": revision, "ETag": f'"{etag}"'}, content
 
-    def list_file(self, name, content):
+    def list_file(self, name):
+        content = self.files[name]
         size = len(content)
         row = {"type": "file", "path": name, "size": size, "oid": git_id(content)}
-        lfs = {
-            "oid": hashlib.sha256(content).hexdigest(),
-            "size": size,
-            "pointerSize": 130,
-        }
-        return row | ({"lfs": lfs} if name in self.lfs else {})
+        if name in self.lfs:
+            sha256 = hashlib.sha256(content).hexdigest()
+            row["lfs"] = {"oid": sha256, "size": size, "pointerSize": 130}
+        return row
 
 
 @pytest.fixture
@@ -81,16 +77,12 @@ def point_client(tmp_path, monkeypatch):
     """What HF_ENDPOINT does before the client is imported."""
 
     def point(endpoint, offline=False):
+        constants = huggingface_hub.constants
         template = endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        settings = {
-            "ENDPOINT": endpoint,
-            "HUGGINGFACE_CO_URL_TEMPLATE": template,
-            "HF_HUB_OFFLINE": offline,
-        }
-        for name, value in (
-            settings | {"HF_HUB_CACHE": str(tmp_path / "cache")}
-        ).items():
-            monkeypatch.setattr(huggingface_hub.constants, name, value)
+        monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
         # Before huggingface_hub 1 the module has a copy.
         monkeypatch.setattr(
             huggingface_hub.file_download,
@@ -121,97 +113,46 @@ def expect(monkeypatch, name, n_prompts):
 
 
 @pytest.fixture
-def rm_bench(monkeypatch):
-    """Two prompts in each of RM-Bench's files, by subset."""
+def total(monkeypatch):
+    """RM-Bench's total file with two prompts of each subset."""
     expect(monkeypatch, "rm-bench", 10)
-    texts = {
-        label: [f"{label[0]}", f"{label} it is", f"**{label}**"]
-        for label in ("chosen", "rejected")
-    }
-    return {
-        name: [
-            {"id": i, "subset": f"from {name}", "prompt": f"{name} {i}?"} | texts
-            for i in (3 + 10 * n, 20 * n)
-        ]
-        for n, name in enumerate(RM_BENCH, start=1)
-    }
+    names = [*RM_BENCH] * 2
+    rows = [NINE | {"id": n, "domain": name} for n, name in enumerate(names)]
+    return json.dumps(rows).encode()
 
 
-def total(rows):
-    """The total file, its rows in another order."""
-    pieces = [
-        {**r, "id": f"{subset}/{r['id']}", "domain": subset}
-        for subset in rows
-        for r in rows[subset]
-    ]
-    return json.dumps(pieces).encode()
-
-
-@pytest.mark.parametrize(
-    "layout", ["total_dataset.json", "data/anything.json", "per domain"]
-)
-def test_rm_bench_from_the_hub_equals_rm_bench_from_files(
-    server, tmp_path, rm_bench, layout
+@pytest.mark.parametrize("name", ["total_dataset.json", "data/anything.json"])
+def test_rm_bench_is_downloaded_once_at_its_revision(
+    server, point_client, tmp_path, total, name
 ):
-    per_domain = {
-        f"{subset}_filtered.json": json.dumps(rm_bench[subset]).encode()
-        for subset in RM_BENCH
-    }
-    server.files = {"README.md": b"# a card"} | (
-        per_domain if layout == "per domain" else {layout: total(rm_bench)}
-    )
-    folder = tmp_path / "files"
-    folder.mkdir()
-    for name, content in per_domain.items():
-        (folder / name).write_bytes(content)
-    downloaded, from_files = load("rm-bench"), load("rm-bench", path=folder)
-    pd.testing.assert_frame_equal(downloaded, from_files)
-    revision = benchmarks_by_name()["rm-bench"].layout.revision
-    assert all(revision in asked for asked in server.asked if "RM-Bench" in asked)
-
-
-def test_the_cache_is_used_again_and_offline(server, point_client, rm_bench):
-    server.files = {"total_dataset.json": total(rm_bench)}
-    first = load("rm-bench")
-    pd.testing.assert_frame_equal(load("rm-bench"), first)
-    assert (
-        len(
-            [
-                asked
-                for asked in server.asked
-                if asked.startswith("GET") and "resolve" in asked
-            ]
-        )
-        == 1
-    )
-    n_asked = len(server.asked)
-    point_client(server.server.url, offline=True)
-    pd.testing.assert_frame_equal(load("rm-bench"), first)
-    assert len(server.asked) == n_asked
+    server.files = {"README.md": b"# a card", name: total}
+    downloaded = load("rm-bench")
+    path = write(tmp_path / "total_dataset.json", json.loads(total))
+    pd.testing.assert_frame_equal(downloaded, load("rm-bench", path=path))
+    (asked,) = server.downloads()
+    assert benchmarks_by_name()["rm-bench"].layout.revision in asked
+    for offline in (False, True):
+        point_client(server.server.url, offline=offline)
+        pd.testing.assert_frame_equal(load("rm-bench"), downloaded)
+    assert server.downloads() == [asked]
 
 
 @pytest.mark.parametrize("is_lfs", [False, True])
-def test_bytes_that_the_hub_does_not_list_are_put_aside_and_not_read(
-    server, tmp_path, rm_bench, is_lfs
+def test_bytes_that_the_hub_does_not_list_are_deleted_and_not_read(
+    server, tmp_path, total, is_lfs
 ):
-    content = total(rm_bench)
-    server.files, server.damaged = (
-        {"total_dataset.json": content},
-        {"total_dataset.json"},
-    )
+    server.files = {"total_dataset.json": total}
+    server.damaged = {"total_dataset.json"}
     server.lfs = server.damaged if is_lfs else set()
-    listed = hashlib.sha256(content).hexdigest() if is_lfs else git_id(content)
-    with pytest.raises(DataError, match=listed) as caught:
+    listed = hashlib.sha256(total).hexdigest() if is_lfs else git_id(total)
+    with pytest.raises(DataError, match=listed):
         load("rm-bench")
-    (damaged,) = (tmp_path / "cache").rglob("*.damaged")
-    assert damaged.read_bytes() != content
-    assert str(damaged) in str(caught.value)
     server.damaged = set()
     assert len(load("rm-bench")) == 5 * 2 * 6
 
 
-def test_prompts_that_rm_bench_does_not_have_are_counted(server, rm_bench, monkeypatch):
-    server.files = {"total_dataset.json": total(rm_bench)}
+def test_prompts_that_rm_bench_does_not_have_are_counted(server, total, monkeypatch):
+    server.files = {"total_dataset.json": total}
     expect(monkeypatch, "rm-bench", 1327)
     with pytest.raises(DataError, match=r"10 prompts, expected 1327"):
         load("rm-bench")
@@ -220,9 +161,8 @@ def test_prompts_that_rm_bench_does_not_have_are_counted(server, rm_bench, monke
 def test_git_s_id_of_a_file_and_its_sha256(tmp_path):
     # `printf 'hello\n' | git hash-object --stdin` and `sha256sum`
     (tmp_path / "file").write_bytes(b"hello\n")
-    sha256 = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
     assert file_checksums(tmp_path / "file") == [
-        sha256,
+        "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03",
         "ce013625030ba8dba906f756967f9e9ca394464a",
     ]
 
@@ -235,61 +175,30 @@ def test_the_released_files_have_the_published_ids(shared_data):
         "safety-response": "7b04873a95dd8952bddd5ac3b5399732bd992c21",
     }
     for subset, checksum in published.items():
-        assert checksum in file_checksums(
-            shared_data / "rm-bench" / f"{subset}_filtered.json"
-        )
+        path = shared_data / "rm-bench" / f"{subset}_filtered.json"
+        assert checksum in file_checksums(path)
 
 
-@pytest.mark.parametrize(
-    ("refusal", "hint"), [("GatedRepo", "hf auth login"), ("RepoNotFound", "check")]
-)
-def test_a_refusal_of_the_hub_says_where_and_what_to_do(server, refusal, hint):
-    server.refusal = refusal
-    url = f"{server.server.url}/datasets/THU-KEG/RM-Bench"
-    with pytest.raises(DataError, match=rf"{url}.*{hint}|{hint}.*{url}"):
-        load("rm-bench")
-
-
-@pytest.mark.parametrize("fault", ["no file", "offline", "http://127.0.0.1:9"])
-def test_a_hub_without_the_file_is_named(server, point_client, fault):
+@pytest.mark.parametrize("fault", ["GatedRepo", "RepoNotFound", "no file", "offline"])
+def test_what_the_hub_does_not_give_is_named_with_a_remedy(server, point_client, fault):
     server.files = {"README.md": b"nothing else"}
-    url = fault if fault.startswith("http") else server.server.url
-    point_client(url, offline=fault == "offline")
-    with pytest.raises(DataError, match="allenai/reward-bench"):
+    server.refusal = None if fault == "no file" else fault
+    point_client(server.server.url, offline=fault == "offline")
+    url = f"{server.server.url}/datasets/allenai/reward-bench"
+    with pytest.raises(DataError, match=rf"{url}.*hf auth login"):
         load("reward-bench")
-    assert fault == "no file" or server.asked == []
-
-
-def test_load_preferences_from_the_hub(server):
-    rows = [
-        json.dumps({"chosen": "yes", "rejected": "no", "prompt": f"{i}?"}).encode()
-        for i in range(3)
-    ]
-    server.files = {f"data/train-0000{i}-of-00002.jsonl": rows[i] for i in range(2)} | {
-        "README.md": b"x"
-    }
-    responses = load_preferences("someone/pairs")
-    assert responses["prompt"].tolist() == ["0?", "0?", "1?", "1?"]
-    assert set(responses["benchmark"]) == {"pairs"}
-    server.files |= {"data/test-00000-of-00001.jsonl": rows[2]}
-    assert len(load_preferences("someone/pairs", split="test")) == 2
-    for split, message in ((None, r"'test', 'train'"), ("tets", r"'tets'; .*'test'")):
-        with pytest.raises(DataError, match=message):
-            load_preferences("someone/pairs", split=split)
 
 
 def test_m_reward_bench_takes_the_files_of_languages_and_says_that_none_is_verified(
     server, monkeypatch, caplog
 ):
     expect(monkeypatch, "m-reward-bench", 2)
-    texts = {"id": 0, "source": "math-prm", "prompt": "?", "chosen": "a"}
     for folder, language in (("deu_Latn", "de"), ("zho_Hans", "zh")):
-        frame = pd.DataFrame([texts | {"rejected": "b", "language": language}])
-        content = frame.to_parquet()
+        content = pd.DataFrame([TRANSLATED | {"language": language}]).to_parquet()
         server.files[f"{folder}/test-00000-of-00001.parquet"] = content
         server.files[f"{folder}/raw.json"] = b"[{}]"
     server.files["translation/test-00000-of-00001.parquet"] = content
     responses = load("m-reward-bench")
-    assert responses["language"].unique().tolist() == ["de", "zh"]
-    assert responses["id"].unique().tolist() == ["de/0", "zh/0"]
+    assert responses["id"].unique().tolist() == ["de/1718", "zh/1718"]
+    assert len(server.downloads()) == 2
     assert "not verified" in caplog.text

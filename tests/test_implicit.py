@@ -2,7 +2,6 @@
 
 import collections
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,6 @@ import torch
 import transformers
 from as_alone import EAGER
 from fakes import responses
-from test_template import R1
 
 from rmlab import toy
 from rmlab.scorers.base import Text
@@ -143,103 +141,31 @@ def test_a_run_loads_each_model_once_and_a_rerun_none(
 
 def test_a_store_shares_what_a_model_says_of_the_same_tokens(models, work, tmp_path):
     frame = responses(6)
+    n = len(frame)
     other = toy.save_model(tmp_path / "other", task="causal", seed=2)
     store = tmp_path / "scores"
     first = score(frame, implicit_reward(*models), store=store)
     work.clear()
-    second = score(
-        frame, implicit_reward(other, models[1], template="tulu"), store=store
-    )
-    assert work["forward", "reference"] == len(frame), "other tokens are scored anew"
-    third = score(frame, implicit_reward(other, models[1]), store=store)
-    assert work["forward", "reference"] == len(frame)
-    assert work["forward", "other"] == 2 * len(frame)
-    alone = score(frame, implicit_reward(models[0], mode="sum"), store=store)
-    assert ("forward", "policy") not in work, (
-        "the policy's sum is known from the first run"
-    )
-    assert (
-        first["score"].tolist() != second["score"].tolist() != third["score"].tolist()
-    )
+    score(frame, implicit_reward(other, models[1], template="tulu"), store=store)
+    assert work["forward", "reference"] == n, "other tokens are scored anew"
+    score(frame, implicit_reward(other, models[1]), store=store)
+    assert work["forward", "reference"] == n
+    assert work["forward", "other"] == 2 * n
+    policy = score(frame, implicit_reward(models[0], mode="sum"), store=store)
     reference = score(frame, implicit_reward(models[1], mode="sum"), store=store)
-    np.testing.assert_array_equal(alone["score"] - reference["score"], first["score"])
-    assert len(Store(store).fingerprints()) == 5, (
-        "a template is part of the fingerprint, of a reference too"
-    )
+    assert work["forward", "reference"] == n
+    assert ("forward", "policy") not in work
+    np.testing.assert_array_equal(policy["score"] - reference["score"], first["score"])
     score(frame, implicit_reward(models[0], mode="mean"), store=store)
     score(frame, implicit_reward(*models, dtype="bfloat16"), store=store)
-    assert len(Store(store).fingerprints()) == 8, (
-        "another mode or number type is another score"
-    )
-
-
-def test_the_same_tokens_answered_from_another_place_are_another_text(models):
-    """A conversation may hold as a turn of its own what another holds as part of the
-    answer.
-    """
-    header = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
-    asked = "<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
-    turns = [("user", "Hi."), ("assistant", "Hello."), ("user", "More?")]
-    prompts = ["Hi.", [{"role": role, "content": content} for role, content in turns]]
-    reward, answers = (
-        implicit_reward(models[0], mode="sum"),
-        [f"Hello.{asked}More?{header}No.", "No."],
-    )
-    prepared = reward.prepare(prompts, answers)
-    np.testing.assert_array_equal(*prepared.ids)
-    texts = [
-        Text(prompt, (response,))
-        for prompt, response in zip(prompts, answers, strict=True)
-    ]
-    assert texts[0].key != texts[1].key
-    frame = responses(1, slots=1).assign(prompt=prompts, response=answers)
-    np.testing.assert_allclose(
-        score(frame, reward)["score"], reward(prompts, answers), atol=1e-4
-    )
+    assert len(Store(store).fingerprints()) == 8
 
 
 LOGITS = {
     "gemma2": {"final_logit_softcapping": 3.0},
     "qwen3": {"tie_word_embeddings": True},
-}
-LOGITS |= {"gpt_neox": {}, "gpt2": {}}
-# Four copies of each state enter its layers.
-GEMMA_3N = {
-    "hidden_size_per_layer_input": 8,
-    "laurel_rank": 4,
-    "activation_sparsity_pattern": [0.0] * 2,
-}
-GEMMA_3N |= {
-    "num_kv_shared_layers": 0,
-    "head_dim": 8,
-    "sliding_window": 16,
-    "vocab_size_per_layer_input": 600,
-}
-LOGITS |= {"gemma3n_text": GEMMA_3N}
-_DECODER = toy.models.ARCHITECTURES["llama"]
-SIZES = {
-    "recurrent_gemma": _DECODER
-    | {
-        "lru_width": 32,
-        "head_dim": 8,
-        "attention_window_size": 64,
-        "num_hidden_layers": 3,
-    },
-    "xlstm": {
-        "hidden_size": 128,
-        "embedding_dim": 128,
-        "num_hidden_layers": 2,
-        "num_blocks": 2,
-        "num_heads": 1,
-    },
-    "granite": _DECODER,
-    "cohere": _DECODER,
-    "nanochat": _DECODER,
-    "gemma3n_text": _DECODER,
-}
-LOGITS |= {
-    "recurrent_gemma": {"logits_soft_cap": 3.0},
-    "xlstm": {"output_logit_soft_cap": 3.0},
+    "gpt_neox": {},
+    "gpt2": {},
     "granite": {"logits_scaling": 8.0},
     "cohere": {"logit_scale": 0.3},
     "nanochat": {},
@@ -251,8 +177,10 @@ def test_logits_that_an_architecture_changes(zoo, monkeypatch, architecture):
     if architecture not in transformers.CONFIG_MAPPING:
         version = transformers.__version__
         pytest.skip(f"transformers {version} does not know {architecture}")
-    if architecture in SIZES:
-        monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, SIZES[architecture])
+    sizes = toy.models.ARCHITECTURES.get(
+        architecture, toy.models.ARCHITECTURES["llama"]
+    )
+    monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, sizes)
     folder = zoo(architecture, task="causal", **LOGITS[architecture])
     reward = implicit_reward(folder, mode="sum")
     expected = np.array(
@@ -285,20 +213,6 @@ def test_logits_that_a_class_changes_in_its_own_way(models, monkeypatch):
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, rtol=1e-5)
 
 
-def test_an_answer_behind_a_template_that_opens_a_thought_is_scored_whole(tmp_path):
-    folder = toy.save_model(
-        tmp_path / "m", task="causal", words=toy.tokenizer(chat_template=R1)
-    )
-    reward = implicit_reward(folder, mode="sum")
-    words, expected = reward.tokenizer, []
-    for answer in ("A", "B"):
-        ids = words(f"<|User|>A or B?<|Assistant|>{answer}<|eot_id|>")["input_ids"]
-        start = len(words("<|User|>A or B?<|Assistant|>")["input_ids"])
-        prepared = SimpleNamespace(ids=[np.array(ids)], response_start=[start])
-        expected.append(log_probs(folder, prepared)[0].sum())
-    np.testing.assert_allclose(reward(["A or B?"] * 2, ["A", "B"]), expected, rtol=1e-5)
-
-
 def save_architecture(folder, monkeypatch, architecture, **settings):
     sizes = toy.models.ARCHITECTURES["llama"] | settings
     monkeypatch.setitem(toy.models.ARCHITECTURES, architecture, sizes)
@@ -313,20 +227,6 @@ def test_the_backbone_of_llama_4_is_found(tmp_path, monkeypatch):
     prepared = reward.prepare(PROMPTS, RESPONSES)
     expected = [values.sum() for values in log_probs(folder, prepared)]
     np.testing.assert_allclose(reward(PROMPTS, RESPONSES), expected, rtol=1e-5)
-
-
-def test_half_precision_sums_are_not_rounded(models):
-    """A sum in bfloat16 steps by 16 near -4000; this one is as fine as its float32
-    parts.
-    """
-    texts = PROMPTS, [text * 30 for text in RESPONSES]
-    found, exact = (
-        implicit_reward(models[0], mode="sum", dtype=dtype)(*texts)
-        for dtype in ("bfloat16", "float32")
-    )
-    assert found.min() < -2000
-    assert (np.abs(found - np.round(found)) > 1e-3).any()
-    assert np.abs(found - exact).max() < 0.01 * np.abs(exact).max()
 
 
 def test_full_logits_never_exist(zoo, monkeypatch):
@@ -365,11 +265,6 @@ def test_options_that_contradict_each_other(models):
         implicit_reward(models[0], mode="avg")
     with pytest.raises(DataError, match=r"mode='norm' with a reference"):
         implicit_reward(*models, mode="norm")
-
-
-def test_a_classifier_is_no_policy(zoo):
-    with pytest.raises(DataError, match=r"lm_head\.weight.*would be random"):
-        implicit_reward(zoo())(PROMPTS, RESPONSES)
 
 
 def test_fingerprint_and_provenance(models):

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmark_worlds import reward_bench_2_scores
+from statsmodels.stats.multitest import multipletests
 from style_worlds import world
 
 import rmlab
 from rmlab import metrics, stats, tables
 from rmlab.bias import length_controlled, style_controlled, style_preference
-from rmlab.estimation.difference import holm
 from rmlab.estimation.estimate import estimate
 from rmlab.metrics.prepare import overall_number, prepare
 
@@ -55,7 +55,10 @@ def every_pair(table, common=False, ties=None, average="benchmark"):
     test = estimate(pairs, [overall_number(pairs)])
     names = np.array(items.models)
     columns = {"model_a": names[first], "model_b": names[second]}
-    columns |= {"difference": test.value[:, 0], "p_holm": holm(test.p[:, 0])}
+    p_holm = np.full(len(first), np.nan)
+    is_known = ~np.isnan(test.p[:, 0])
+    p_holm[is_known] = multipletests(test.p[is_known, 0], method="holm")[1]
+    columns |= {"difference": test.value[:, 0], "p_holm": p_holm}
     columns |= {name: getattr(test, name)[:, 0] for name in ("se", "low", "high", "p")}
     return pd.DataFrame(columns)
 
@@ -93,13 +96,18 @@ def check_letters(ranks, contests):
     """
     letters = {m: set(re.findall(r"[a-zA-Z]\d*", g)) for m, g in ranks["group"].items()}
     n_better = dict.fromkeys(ranks.index, 0)
+    n_worse = dict.fromkeys(ranks.index, 0)
     for row in contests.itertuples():
         is_clear = row.p_holm < 0.05
         assert is_clear == (not letters[row.model_a] & letters[row.model_b])
         if is_clear:
-            n_better[row.model_b if row.difference > 0 else row.model_a] += 1
-    for model, rank_low in ranks["rank_low"].dropna().items():
-        assert rank_low == 1 + n_better[model]
+            sides = (row.model_a, row.model_b)
+            n_worse[sides[row.difference < 0]] += 1
+            n_better[sides[row.difference > 0]] += 1
+    n_ranked = ranks["rank"].count()
+    for model, row in ranks.dropna(subset="rank_low").iterrows():
+        assert row["rank_low"] == 1 + n_better[model]
+        assert row["rank_high"] == n_ranked - n_worse[model]
 
 
 @pytest.mark.parametrize("average", ["benchmark", "domains", "prompts"])

@@ -13,7 +13,6 @@ three.
 """
 
 from rmlab.benchmarks import Benchmark, Layout
-from rmlab.estimation.weights import weighted_parts
 
 
 def read_row(row, file):
@@ -21,9 +20,8 @@ def read_row(row, file):
     yield {"id": row["id"], "subset": row["season"], "prompt": "Write."} | texts
 
 
-def make_parts(items, options):
-    weight = {"summer": 1.0, "winter": 3.0 if options["winter"] == "heavy" else 1.0}
-    return weighted_parts(items.frame["domain"], weight, label="benchmark")
+def weigh_seasons(options):
+    return {"summer": 1.0, "winter": 3.0 if options["winter"] == "heavy" else 1.0}
 
 
 HAIKU = Benchmark(
@@ -33,7 +31,7 @@ HAIKU = Benchmark(
     columns=("summer", "winter"),
     options={"winter": ("heavy", "light")},
     layout=Layout(read_row=read_row),
-    make_parts=make_parts,
+    weights=weigh_seasons,
 )
 '''
 
@@ -113,8 +111,8 @@ def test_a_benchmark_of_another_package_is_one_file(tmp_path):
     }
 
 
-SCORERS = '''
-"""A scorer, a pairwise scorer and a head, and two entry points that are broken."""
+HEADS = '''
+"""A head, and an entry point that is broken."""
 
 import torch
 from torch.nn.functional import linear
@@ -122,27 +120,15 @@ from torch.nn.functional import linear
 from rmlab.scorers.models.heads import Head
 
 
-def shouting(prompts, responses):
-    return [sum(letter.isupper() for letter in response) for response in responses]
-
-
-class Shorter:
-    name = "shorter"
-
-    def prefer(self, prompts, first, second):
-        return [len(b) - len(a) for a, b in zip(first, second)]
-
-
 def make(weights, settings):
     return lambda states: 2 * linear(states[:, 0], weights["doubled_head.weight"])
 
 
-SHORTER = Shorter()
 DOUBLED = Head("doubled", "models of ours", ("doubled_head.weight",), make)
 NOTHING = 7
 '''
 
-SCORERS_USE = """
+HEADS_USE = """
 import json, logging
 import numpy as np
 import torch
@@ -154,11 +140,6 @@ from rmlab.scorers.models.heads import choose
 
 warnings = []
 logging.getLogger("rmlab.plug_ins").addFilter(lambda r: warnings.append(r.getMessage()))
-responses = rmlab.load("mini").head(12)
-scores = rmlab.score(responses, ["shouting", "longest"])
-expected = [float(sum(map(str.isupper, text))) for text in responses["response"]]
-pairs = rmlab.prefer(responses, "shorter")
-
 folder = rmlab.toy.save_model("backbone", "llama", task="backbone")
 backbone = AutoModel.from_pretrained(folder)
 weight = torch.randn(1, backbone.config.hidden_size)
@@ -174,31 +155,28 @@ for ids in encoded.ids:
         states = backbone(torch.tensor(ids[None].astype(int))).last_hidden_state
     alone.append(2 * float(states[0, -1] @ weight[0]))
 print(json.dumps({
-    "shouting": scores.query("model == 'shouting'")["score"].tolist() == expected,
-    "pairs": pairs["model"].unique().tolist(),
     "head": choose(["doubled_head.weight"], {}).name,
     "own": choose(["doubled_head.weight", "v_head.weight"], {}).name,
     "scores": bool(np.allclose(found, alone, atol=1e-5)),
-    "left out": sorted(name for name in ("longest", "nothing", "absent", "seven")
+    "left out": sorted(name for name in ("absent", "seven")
                        if any(repr(name) in text for text in warnings)),
 }))
 """
 
 
-def test_a_package_brings_scorers_and_a_head_by_name(tmp_path):
-    """A broken entry point, and one whose name is rmlab's own, take nothing down."""
-    (tmp_path / "shout.py").write_text(SCORERS, "utf-8")
+def test_a_package_brings_a_head_by_name(tmp_path):
+    """A broken entry point takes nothing down."""
+    (tmp_path / "shout.py").write_text(HEADS, "utf-8")
     metadata = tmp_path / "shout-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: shout\nVersion: 1.0\n"
     )
     (metadata / "entry_points.txt").write_text(
-        "[rmlab.scorers]\nshouting = shout:shouting\nshorter = shout:SHORTER\n"
-        "longest = shout:shouting\nnothing = shout:NOTHING\nabsent = shout:absent\n"
         "[rmlab.heads]\ndoubled = shout:DOUBLED\nseven = shout:NOTHING\n"
+        "absent = shout:absent\n"
     )
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{SCORERS_USE}"
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{HEADS_USE}"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -208,10 +186,8 @@ def test_a_package_brings_scorers_and_a_head_by_name(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.strip().splitlines()[-1]) == {
-        "shouting": True,
-        "pairs": ["shorter"],
         "head": "doubled",
         "own": "value",
         "scores": True,
-        "left out": ["absent", "longest", "nothing", "seven"],
+        "left out": ["absent", "seven"],
     }

@@ -3,7 +3,6 @@ counts.
 """
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from rmlab import baselines, probe
@@ -41,17 +40,6 @@ def test_a_planted_taste_is_recovered(mini):
     assert [*table.index[table["null"]]] == ["synonyms", "spacing", "final_newline"]
 
 
-def test_controls_are_quiet_at_the_nominal_rate(mini):
-    chat = mini[mini["domain"] == "chat"]
-    controls = ["final_newline", "spacing", "synonyms"]
-    p = []
-    for seed in range(25):
-        p += probe(chat, noisy(seed), controls, by="transform")["p"].tolist()
-    # 75 tests, six answers of a prompt changed independently: 5 % give or take three
-    # standard errors.
-    assert np.mean(np.array(p) < 0.05) < 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(p))
-
-
 def test_only_altered_answers_count_and_each_text_is_scored_once(mini):
     """Prompts may be lists of messages."""
     talks = mini["prompt"].map(lambda prompt: [{"role": "user", "content": prompt}])
@@ -69,27 +57,6 @@ def test_only_altered_answers_count_and_each_text_is_scored_once(mini):
     assert table["untouched"].tolist() == [128, 128, 0, 128, 128, 128]
     assert (table["reason"] == "").tolist() == [False, False, True, False, False, False]
     assert table["p"].iloc[2] == 1
-
-
-def test_families_of_prompts_widen_a_change(mini):
-    """The taste for a final newline is a family's, not an answer's."""
-    family = pd.factorize(mini["domain"] + mini["id"])[0] // 4
-    mini = mini.assign(template=family)
-    family_of = dict(zip(mini["prompt"], family, strict=True))
-    taste = np.random.default_rng(0).normal(size=family.max() + 1)
-
-    def scorer(prompts, texts):
-        tastes = [taste[family_of[prompt]] for prompt in prompts]
-        return [
-            liked * text.endswith("\n")
-            for liked, text in zip(tastes, texts, strict=True)
-        ]
-
-    apart = probe(mini, scorer, "final_newline", by="transform")
-    together = probe(mini, scorer, "final_newline", by="transform", cluster="template")
-    assert together["se"].item() > 1.3 * apart["se"].item()
-    same = ["change", "n_prompts"]
-    pd.testing.assert_frame_equal(together[same], apart[same])
 
 
 @pytest.mark.parametrize(

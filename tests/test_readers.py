@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from faulty_server import FaultyServer
-from judge_fakes import Respondent, completion, responses, shown_answers
+from judge_fakes import Respondent, completion, responses
 
 import rmlab
 from rmlab.judges import load_template
@@ -82,6 +82,8 @@ READINGS = [
                 "[[]]",
                 "[[A>>>B]]",
                 "[[A",
+                "[[A]",
+                "<answer>A",
                 "[[yes]]",
                 r"\boxed{}",
                 "A or B",
@@ -115,6 +117,7 @@ READINGS = [
                 "[[seven]]",
                 "in 1998",
                 "[[7]] at first; no, [[11]]",
+                "Rating: 7/",
             ],
         },
     ),
@@ -133,6 +136,8 @@ READINGS = [
                 "<think>[[A]]</think>e <answer>[[B]]</answer>",
                 "<answer>Assistant 1: 8, Assistant 2: 9</answer>",
                 "<answer>score of A: 6, score of B: 7</answer>",
+                "<answer>[[A]] at first.\nThen [[B]] is right.</answer>",
+                "<answer>It is clear.\nB</answer>",
             ],
             1.5: ["<think>...</think>\n<answer>8 6.5</answer>"],
             -5: ["<answer>3</answer><answer>8</answer>"],
@@ -260,15 +265,25 @@ READINGS = [
                 "8, 6",
                 "8\n6",
                 "| A | 8 |\n| B | 6 |",
+                "# Verdict\n<answer>8, 6</answer>",
+                "<answer>[[8, 6]]</answer>",
             ],
-            -2: ["Assistant A: 6/10\nAssistant B: 8/10"],
+            -2: ["> 7 9", "Assistant A: 6/10\nAssistant B: 8/10"],
             5: ["Response 1: 9\nResponse 2: 4"],
             1: ["Assistant A: 8\n\nAssistant B: 7", "8 7"],
             -6: ["1 7"],
             -8: ["2, 10"],
             0.25: ["7.5 7.25"],
-            # One number, or one that is none
-            None: ["Assistant 2: 6", "2: 6", "A: 6, A: 7", "85", "7.55"],
+            # One number, or one that is none; letters in prose
+            None: [
+                "Assistant 2: 6",
+                "2: 6",
+                "A: 6, A: 7",
+                "85",
+                "7.55",
+                "1. 7.5",
+                "I thought of [[A]] at first.\n[RESULT] 4",
+            ],
         },
     ),
     # Expressions and functions
@@ -394,15 +409,12 @@ def test_a_reader_that_reads_letters_gives_votes_and_one_of_numbers_strengths(re
     assert pairs["vote_second"].tolist() == [pytest.approx(-1 / 3)]
     assert pairs["margin"].isna().all()
     assert "strength" not in pairs
-    (mean,) = ask(*"AAAAAB").prefer(["p"], ["x"], ["y"])
-    assert mean == pytest.approx((1 - 1 / 3) / 2)
 
     # Shown first 3 better; shown second 1, 1 worse and 1 better.
     scores = ("7, 4", "7, 4", "7, 4", "6, 5", "6, 5", "4, 5")
-    (margin,) = ask(*scores).prefer(["p"], ["x"], ["y"])
-    assert margin == pytest.approx((3 - 1 / 3) / 2)
     (row,) = rmlab.prefer(responses(1), ask(*scores)).to_dict("records")
-    assert [row["verdict"], row["margin"], row["strength"]] == ["win", margin, margin]
+    assert row["margin"] == row["strength"] == pytest.approx((3 - 1 / 3) / 2)
+    assert row["verdict"] == "win"
 
 
 @pytest.mark.parametrize(
@@ -420,16 +432,6 @@ def test_what_most_replies_hold_decides_between_votes_and_strengths(
     (row,) = rmlab.prefer(responses(1), judge).to_dict("records")
     assert [row["vote_first"], row["vote_second"]] == votes
     np.testing.assert_equal(row["margin"], margin)
-
-
-def test_equal_differences_in_opposed_orders_are_a_flip():
-    def reply(question):
-        is_first = shown_answers(question.messages)[0] == responses(1)["response"][0]
-        return "7.3 7.1" if is_first else "8.3 8.1"
-
-    pairs = rmlab.prefer(responses(1), judge_of("two", reply, "scores"))
-    assert pairs["verdict"].tolist() == ["flip"]
-    assert pairs["margin"].tolist() == [0.0]
 
 
 @pytest.mark.parametrize("reader", ["lettr", "no group", "(", "json:", "(a)(b)(c)"])
@@ -472,15 +474,9 @@ def test_a_question_may_have_roles_of_a_model_and_a_criterion(tmp_path):
         {"role": "response_2", "content": "b"},
     ]
 
-    file.write_text("[user]\nQ\n[assistant]\nA\n[user]\n{prompt}{answer_a}{answer_b}")
-    messages = load_template(file, "pair").messages("p", ["a", "b"])
-    assert [turn["role"] for turn in messages] == ["user", "assistant", "user"]
     file.write_text("Answers:\n[first]\n{prompt}{answer_a}\n[second]\n{answer_b}")
     (message,) = load_template(file, "pair").messages("p", ["a", "b"])
     assert message["content"].startswith("Answers:\n[first]"), "words, not roles"
-    file.write_text("{prompt} {answer_a}")
-    with pytest.raises(DataError, match=r"principle\.txt"):
-        load_template(file, "pair")
 
 
 @pytest.mark.parametrize("template", ["two", "letter"])

@@ -52,13 +52,6 @@ def test_rows_and_other_columns_stay_as_they_are():
     np.testing.assert_array_equal(scored["reward"], expected)
 
 
-def test_a_reward_is_the_score_of_the_same_text():
-    responses = rmlab.load("mini").sample(frac=1, random_state=0)
-    scorer = Streaming()
-    scores = rmlab.score(responses, scorer)["score"].to_numpy()
-    np.testing.assert_array_equal(rmlab.rewards(responses, scorer)["reward"], scores)
-
-
 @pytest.mark.parametrize(
     ("column", "cell", "missing"),
     [
@@ -117,15 +110,6 @@ def test_chats_are_lists_of_messages(prompt, response):
     assert scored["reward"].tolist() == [1.0]
 
 
-def test_one_question_is_one_text_as_a_string_and_as_a_message():
-    asked = [{"role": "user", "content": "Hi"}]
-    frame = pd.DataFrame({"prompt": ["Hi", asked], "response": "Hello"})
-    scorer = Streaming()
-    scored = rmlab.rewards(frame, scorer)
-    assert scored["reward"][0] == scored["reward"][1]
-    assert scored.attrs["provenance"]["fake"]["texts"] == 1
-
-
 @pytest.mark.parametrize(
     ("column", "cell"),
     [
@@ -159,8 +143,6 @@ def test_misuse_is_named():
         score_answers(answers().assign(reward=1.0))
     with pytest.raises(DataError, match="2 models"):
         score_answers(answers(), ["longest", "shortest"])
-    with pytest.raises(DataError, match="prompt"):
-        rmlab.rewards(answers(), "longest", response="answer")
 
 
 # The command.
@@ -195,25 +177,3 @@ def test_a_csv_file_keeps_its_cells(main, tmp_path):
     words = ("--prompt", "q", "--response", "a", "-q", "-o", out)
     assert main("rewards", file, "longest", *words)[0] == 0
     assert out.read_text() == 'q,a,share,reward\n"x, y",Yes.,0.50,4.0\nx,,007,\n'
-
-
-def test_without_out_a_csv_goes_into_the_pipe(main, tmp_path):
-    file = write_lines(tmp_path / "in.jsonl", [{"prompt": "p", "response": "Yes."}])
-    code, printed, _ = main("rewards", file, "longest", "-q")
-    assert (code, printed) == (0, "prompt,response,reward\np,Yes.,4.0\n")
-
-
-def test_whole_chats_stand_in_one_column(main, tmp_path):
-    chat = [*CHAT, {"role": "assistant", "content": "Seven."}]
-    file = write_lines(tmp_path / "in.jsonl", [{"messages": chat}])
-    out = tmp_path / "out.jsonl"
-    words = ("--chats", "messages", "-q", "-o", out)
-    assert main("rewards", file, "longest", *words)[0] == 0
-    assert json.loads(out.read_text()) == {"messages": chat, "reward": 6.0}
-
-
-def test_another_ending_is_refused_before_the_run(main, tmp_path):
-    file = write_lines(tmp_path / "in.jsonl", ROWS)
-    code, _, err = main("rewards", file, "longest", "-o", tmp_path / "out.parquet")
-    assert code == 1
-    assert ".jsonl" in err

@@ -1,8 +1,5 @@
 """Comparisons, ranks, power, calibration: formulas by hand, oracles, laws."""
 
-from itertools import combinations
-
-import designs
 import numpy as np
 import pandas as pd
 import pytest
@@ -109,11 +106,9 @@ def test_counts_and_flips_of_a_comparison(pairs):
     flipped = stats.flips(pairs, "a", "b")
     assert (flipped["outcome_a"].astype(str) != flipped["outcome_b"].astype(str)).all()
     assert len(flipped) == round((1 - row["agreement"]) * 378)
-    first = flipped.iloc[0]
-    own = pairs[
-        (pairs["model"] == "b") & (pairs[tables.ITEM] == first[tables.ITEM]).all(axis=1)
-    ]
-    assert own["margin"].item() == first["margin_b"]
+    margins = pairs[pairs["model"] == "b"].set_index(tables.ITEM)["margin"]
+    keys = pd.MultiIndex.from_frame(flipped[tables.ITEM])
+    np.testing.assert_array_equal(flipped["margin_b"], margins[keys])
 
 
 @pytest.mark.parametrize(("value", "ties"), [(np.nan, "loss"), (0.0, "drop")])
@@ -193,39 +188,6 @@ def test_what_cannot_be_compared_is_missing_with_the_remedy_or_refused(pairs):
 # Many models.
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.1])
-def test_ranks_and_letters_are_those_of_every_pair(missing):
-    """By brute force: every pair by `compare`, Holm's p of statsmodels over all pairs,
-    also of a model without errors; baselines are left out.
-    """
-    rng = np.random.default_rng(5)
-    shares = {"a": 1.0, "b": 0.97, "c": 0.9, "d": 0.8, "e": 0.75, "f": 0.4}
-    margins = {}
-    for name, share in shares.items():
-        won = np.where(rng.random(120) < share, 1.0, -1.0)
-        margins[name] = np.where(rng.random(120) < missing, np.nan, won)
-    pairs = one_each(**margins)
-    names = [*combinations("abcdef", 2)]
-    contests = pd.concat([stats.compare(pairs, *two) for two in names])
-    is_clear = multipletests(contests["p"], method="holm")[0]
-    assert 2 <= is_clear.sum() <= 13
-    leads = contests[is_clear]
-    is_ahead = leads["difference"] > 0
-    ahead = leads["model_a"].where(is_ahead, leads["model_b"])
-    behind = leads["model_b"].where(is_ahead, leads["model_a"])
-
-    blind = one_each(random=margins["f"])
-    ranks = stats.rank(pd.concat([pairs, blind])).set_index("model")
-    for (a, b), clear in zip(names, is_clear, strict=True):
-        shared = set(ranks.loc[a, "group"]) & set(ranks.loc[b, "group"])
-        assert bool(shared) == (not clear)
-    for name in shares:
-        assert ranks.loc[name, "rank_low"] == 1 + (behind == name).sum()
-        assert ranks.loc[name, "rank_high"] == 6 - (ahead == name).sum()
-    assert ranks.loc["random", "group"] == ""
-    assert pd.isna(ranks.loc["random", "rank"])
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 12), st.integers(0, 10_000), st.floats(0, 1))
 def test_two_share_a_letter_exactly_if_they_do_not_differ(n, seed, chance):
@@ -246,9 +208,7 @@ def test_ranks_have_no_range_beyond_many_models(pairs, monkeypatch):
     pd.testing.assert_frame_equal(shuffled, table)
     monkeypatch.setattr("rmlab.stats.ranking.MOST_MODELS", 2)
     short = stats.rank(pairs)
-    left_out = ["rank_low", "rank_high", "group", "reason"]
-    kept = short.columns.difference(left_out)
-    pd.testing.assert_frame_equal(short[kept], table[kept])
+    assert short["rank"].tolist() == [1, 2, 3, 4]
     assert short["rank_low"].isna().all()
     assert (short["reason"] != "").all()
 
@@ -257,21 +217,10 @@ def test_a_model_with_a_blank_domain_stands_last_without_a_rank(pairs):
     is_gone = (pairs["model"] == "a") & (pairs["domain"] == "code")
     gaps = pairs.assign(outcome=pairs["outcome"].mask(is_gone))
     last = stats.rank(gaps).iloc[-1]
-    assert last["model"] == "a"
+    assert [last["model"], last["group"], last["missing"]] == ["a", "", 63]
     assert pd.isna(last["rank"])
-    assert [last["group"], last["missing"]] == ["", 63]
     assert "code" in last["reason"]
     assert stats.rank(gaps, average="prompts")["rank"].notna().all()
-    nobody = pairs.assign(outcome=pairs["outcome"].mask(pairs["domain"] == "code"))
-    assert stats.rank(nobody)["rank"].isna().all()
-
-
-def test_equal_models_share_all_their_places(pairs):
-    one = pairs[pairs["model"] == "a"]
-    names = [f"model {place * 7 % 20}" for place in range(20)]
-    table = stats.rank(pd.concat([one.assign(model=name) for name in names]))
-    assert table["model"].tolist() == names
-    assert (table[["rank", "rank_low", "rank_high"]] == [1, 1, 20]).all(axis=None)
 
 
 # Power and sizes.
@@ -360,28 +309,13 @@ def test_detectable_has_the_exact_power(n, only_a, only_b, alpha, power):
     assert exact == pytest.approx(power, abs=0.05)
 
 
-def test_the_detectable_difference_is_found_with_the_power_over_domains(make_scores):
-    """By simulation with the test of `compare`."""
-    share = 1 / 50  # of prompts that differ
-    subsets = {"chat": 129, "math": 529, "code": 228}
-    subsets |= {"safety-refuse": 284, "safety-response": 157}
-    scores = make_scores(subsets, models=("a", "b"))
-    prompt = scores.groupby(["domain", "id"], sort=False).ngroup()
-    is_chosen = scores["label"] == "chosen"
-    lost_by = np.where(prompt % 100 == 0, "a", np.where(prompt % 100 == 50, "b", ""))
-    is_lost = is_chosen & (scores["model"] == lost_by)
-    scores["score"] = np.where(is_lost, -1.0, is_chosen.astype(float))
-    delta = stats.power(scores, "a", "b")["detectable"].item()
-
-    draws = 1000
-    rng = np.random.default_rng(0)
-    kind = rng.random((draws, sum(designs.SIZES.values())))
-    for_a = kind < (share + delta) / 2
-    won = np.concatenate([for_a | (kind >= share), ~for_a])
-    margins = np.repeat(2.0 * won - 1, 9, axis=1)
-    items = designs.prepare_margins(margins)
-    p = designs.compare_rows(items, np.arange(draws), np.arange(draws) + draws).p
-    assert 0.78 < (p < 0.05).mean() < 0.88
+def test_detectable_over_domains_is_that_of_all_their_prompts():
+    """Four equal domains have the errors of one with as many prompts."""
+    table = two_models(20, 20, 360)
+    whole = stats.power(table, "a", "b")["detectable"].item()
+    domain = "d" + (table["id"].astype(int) % 4).astype(str)
+    parts = stats.power(table.assign(domain=domain), "a", "b", average="domains")
+    assert parts["detectable"].item() == pytest.approx(whole, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -440,25 +374,17 @@ def test_calibration_equals_plain_loops():
     assert row["ece"].item() == table["ece"].iloc[0]
 
 
-def draw_margins(seed, n, *, models=1, factor=1.0):
-    """Margins that are log-odds times a factor; outcomes follow the log-odds."""
+def draw_margins(seed, n, *, models=1):
+    """Margins that are log-odds; outcomes follow them."""
     rng = np.random.default_rng(seed)
     odds = np.abs(rng.normal(0, 1.5, (models, n)))
-    margin = factor * np.where(rng.random(odds.shape) < expit(odds), odds, -odds)
+    margin = np.where(rng.random(odds.shape) < expit(odds), odds, -odds)
     return one_each(**{f"m{i}": row for i, row in enumerate(margin)})
 
 
-def test_bradley_terry_margins_are_calibrated_and_scaled_ones_are_not():
+def test_bradley_terry_margins_are_calibrated():
     table = stats.calibration(draw_margins(2, 20_000))
     assert table["ece"].iloc[0] < 0.01
-    inside = (table["low"] <= table["predicted"]) & (
-        table["predicted"] <= table["high"]
-    )
-    assert inside.mean() >= 0.8
-    loud = draw_margins(2, 20_000, factor=3)
-    assert stats.calibration(loud)["ece"].iloc[0] > 0.08
-    cooled = stats.calibration(loud, temperature=3)
-    assert cooled["ece"].iloc[0] == pytest.approx(table["ece"].iloc[0])
     table = stats.calibration_error(draw_margins(0, 100, models=200))
     assert table["ece"].mean() > 0.08  # what chance alone makes of ten bins
     assert (table["ece_low"] == 0).mean() >= 0.93

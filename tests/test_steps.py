@@ -193,19 +193,3 @@ def test_a_mark_inside_an_answer_is_refused(tmp_path):
         scorer(["Why?"], [["So <extra_0> it is."]])
     with pytest.raises(DataError, match="steps"):
         classifier(toy.save_model(tmp_path / "outcome"))(["Why?"], [["One.", "Two."]])
-
-
-def test_best_of_n_and_pairs_take_the_table_as_it_is(tmp_path):
-    save(tmp_path / "m", "steps")
-    answers = [[f"So it is {n}.", "Done."] for n in range(6)]
-    frame = pd.DataFrame(
-        {"prompt": "What?", "response": answers, "correct": [0, 1] * 3}
-    )
-    pools = rmlab.load_pool(frame, name="sums")
-    scores = rmlab.score(pools, classifier(tmp_path / "m"))
-    curve = rmlab.metrics.best_of_curve(scores)
-    assert curve["n"].max() == 4
-    assert len(rmlab.pairs(scores)) == 9
-    changed = scores.assign(score=rmlab.metrics.combine_steps(scores["steps"], "min"))
-    assert not np.allclose(changed["score"], scores["score"])
-    assert np.isfinite(rmlab.metrics.best_of_curve(changed)["accuracy"]).all()

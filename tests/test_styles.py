@@ -4,7 +4,6 @@ text.
 
 import re
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -110,16 +109,10 @@ def test_features_are_one_row_per_response_in_order():
         ("2", "chosen", None, "b"),
     ]
     frame = responses(rows)
-    before, counts = frame.copy(), features(frame)
+    counts = features(frame)
     assert list(counts.columns) == [*tables.KEY, "subset", "style", *FEATURES]
     assert counts["markdown"].tolist() == [1, 0, 0]
-    assert counts["style"].dtype == tables.STYLE
-    assert (counts[list(FEATURES)].dtypes == np.int64).all()
-    shuffled = features(frame.iloc[[2, 0, 1]])
-    assert shuffled[list(FEATURES)].equals(
-        counts[list(FEATURES)].iloc[[2, 0, 1]].reset_index(drop=True)
-    )
-    pd.testing.assert_frame_equal(frame, before)
+    assert features(frame.iloc[[2, 0, 1]])["markdown"].tolist() == [0, 1, 0]
     assert features(frame.iloc[:0]).dtypes.equals(counts.dtypes)
 
 
@@ -282,10 +275,6 @@ def test_audit_names_each_defect_and_its_place():
         in length["note"]
     )
     assert found.index.value_counts().max() == 1
-    talks = frame.assign(
-        prompt=[[{"role": "user", "content": prompt}] for prompt in prompts]
-    )
-    assert audit(talks).set_index("check").loc["same_prompt", "ids"] == ["2", "3"]
 
 
 def test_audit_of_a_clean_table_is_empty_and_typed():
@@ -294,17 +283,13 @@ def test_audit_of_a_clean_table_is_empty_and_typed():
         for i in range(4)
         for label in ("chosen", "rejected")
     ]
-    clean, dirty = (
-        audit(responses(rows)),
-        audit(responses([*rows, ("0", "rejected", "markdown", "c 0")])),
-    )
+    clean = audit(responses(rows))
+    dirty = audit(responses([*rows, ("0", "rejected", "markdown", "c 0")]))
     assert clean.empty
     assert dirty["check"].tolist() == ["chosen_equals_rejected", "no_markdown"]
     assert clean.dtypes.equals(dirty.dtypes)
-    assert audit(responses([*rows, ("0", "rejected", None, "r 0")]).assign(style=None))[
-        "other"
-    ].tolist() == ["slot 1"]
-    assert audit(responses(rows[:0])).empty
+    slots = responses([*rows, ("0", "rejected", None, "r 0")]).assign(style=None)
+    assert audit(slots)["other"].tolist() == ["slot 1"]
 
 
 TEXT = (

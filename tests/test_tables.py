@@ -47,96 +47,52 @@ def values(column):
     return column.astype(object).where(column.notna(), None).tolist()
 
 
-@pytest.fixture
-def responses():
-    keys = [
-        (label, slot, style)
-        for label in ("chosen", "rejected")
-        for slot, style in enumerate(tables.STYLES)
-    ]
-    frame = pd.DataFrame(keys, columns=["label", "slot", "style"]).assign(
-        benchmark="b", domain="chat", id="0"
-    )
-    return frame.assign(prompt="Why?", response=frame["label"] + " " + frame["style"])
-
-
-def test_responses_take_the_contract_shape_and_leave_the_input_alone(responses):
+def test_responses_take_the_contract_shape_and_leave_the_input_alone(mini):
+    responses = mini.head(6).drop(columns="subset").astype({"style": "str"})
     before = responses.copy(deep=True)
     checked = tables.check_responses(responses.assign(note="kept"))
-    assert list(checked.columns) == [*tables.RESPONSES, "note"]
+    assert list(checked.columns)[:9] == tables.RESPONSES
+    assert checked["note"].eq("kept").all()
     assert checked["style"].dtype == tables.STYLE
     assert (checked["subset"] == checked["domain"]).all()
     pd.testing.assert_frame_equal(responses, before)
     pd.testing.assert_frame_equal(tables.check_responses(checked), checked)
-    reversed_ = responses[::-1].assign(subset="x")  # in whatever order and index
-    assert (
-        tables.check_responses(reversed_)["style"].tolist()
-        == [*tables.STYLES[::-1]] * 2
-    )
+    # In whatever order and index.
+    reversed_ = tables.check_responses(responses[::-1])
+    assert reversed_["style"].tolist() == checked["style"].tolist()[::-1]
 
 
-def test_odd_but_legal_texts_and_conversations_pass_unchanged(responses):
-    responses["response"] = [
-        "🙂",
-        "שלום",
-        " \n x",
-        "<script>x</script>",
-        "$x$ `$`",
-        "x" * 1_000_000,
-    ]
-    responses["prompt"] = [[{"role": "user", "content": "Why?"}]] * 6
-    checked = tables.check_responses(responses)
-    assert (
-        checked[["prompt", "response"]].to_numpy().tolist()
-        == responses[["prompt", "response"]].to_numpy().tolist()
-    )
-
-
-NO_NUMBER = [
-    "1+2j",
-    "1_0",
-    "\uff11\uff12",
-    "0x1f",
-    "1,5",
-    "12 34",
-    "",
-    "one",
-    [1.0],
-    {},
-]
-REFUSED = [
-    *[("scores", "score", value) for value in (*NO_NUMBER, np.nan, np.inf)],
-    *[
-        ("scores", "slot", value)
-        for value in (*NO_NUMBER, -1, 0.5, 10**12, "9" * 400, np.inf, None)
+REFUSED = {
+    ("scores", "score"): [
+        "1+2j",
+        "1_0",
+        "0x1f",
+        "1,5",
+        "",
+        "one",
+        [1.0],
+        np.nan,
+        np.inf,
     ],
-    *[
-        (table, column, HALF)
-        for table in CHECKS
-        for column in ("benchmark", "domain", "id", "subset")
+    ("scores", "slot"): ["one", {}, -1, 0.5, 10**12, np.inf, None],
+    ("scores", "model"): [HALF, None, ["x"]],
+    ("pairs", "model"): [HALF, None],
+    ("pairs", "margin"): [np.inf],
+    ("pairs", "outcome"): ["won"],
+    ("responses", "id"): [HALF, None, ["x"]],
+    ("responses", "response"): ["", " \n", 3, [], ["x", ""], HALF],
+    ("responses", "prompt"): [
+        None,
+        [{"role": "user"}],
+        [{"role": "user", "content": HALF}],
     ],
-    *[
-        (table, "model", value)
-        for table in ("scores", "pairs")
-        for value in (HALF, None, ["x"])
-    ],
-    *[
-        ("responses", "response", value)
-        for value in ("", " \n", 3, [], ["x", ""], HALF)
-    ],
-    *[("responses", "prompt", value) for value in (None, [{"role": "user"}], HALF)],
-    ("responses", "prompt", [{"role": "user", "content": HALF}]),
-    *[("responses", "label", value) for value in ("best", None, ["x"])],
-    ("responses", "style", "fancy"),
-    *[("responses", "id", value) for value in (None, ["x"])],
-    ("pairs", "margin", np.inf),
-    ("pairs", "outcome", "won"),
-]
+    ("responses", "label"): ["best", None, ["x"]],
+    ("responses", "style"): ["fancy"],
+}
+ROWS = [(*place, value) for place, values in REFUSED.items() for value in values]
 
 
-@pytest.mark.parametrize(
-    ("table", "column", "value"), REFUSED, ids=lambda part: ascii(part)[:20]
-)
+@pytest.mark.parametrize(("table", "column", "value"), ROWS)
 def test_a_bad_value_is_named_with_its_place(table, column, value):
     legal = {"outcome": "win"} if column == "outcome" else {}
     frame = pd.DataFrame(
@@ -176,15 +132,12 @@ def test_a_text_is_the_float_it_is_written_as(value):
 
 
 def test_numbers_of_all_kinds_are_numbers_and_missing_scores_pass_where_allowed():
-    for number in (7, "7", "7.0", 7.0, Decimal(7), np.int8(7)):
+    for number in (7, "7.0", Decimal(7), np.int8(7)):
         frame = tables.check_scores(scores(score=number, slot=number))
         assert frame[["slot", "score"]].to_numpy().tolist() == [[7, 7.0]]
-    for missing in (np.nan, None, "nan", "NaN"):
-        assert (
-            tables.check_scores(scores(score=missing), allow_missing=True)["score"]
-            .isna()
-            .all()
-        )
+    for missing in (np.nan, None, "NaN"):
+        frame = tables.check_scores(scores(score=missing), allow_missing=True)
+        assert frame["score"].isna().all()
     with pytest.raises(DataError, match=r"score is not a finite number .*inf"):
         tables.check_scores(scores(score=np.inf), allow_missing=True)
 
@@ -219,8 +172,7 @@ def test_pairs_make_outcome_and_level_from_margin_and_styles():
 
 
 def test_an_error_keeps_its_parts_also_from_another_process():
-    error = DataError("score: 'a' in row 3; allowed: a number", "correct the row")
+    error = DataError("score: 'a' in row 3", "correct the row")
     copy = pickle.loads(pickle.dumps(error))
-    assert (copy.problem, copy.remedy) == (error.problem, error.remedy)
-    assert str(copy) == f"{error.problem}; {error.remedy}"
+    assert str(copy) == f"{copy.problem}; {copy.remedy}" == str(error)
     assert str(DataError("no rows")) == "no rows"

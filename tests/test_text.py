@@ -97,13 +97,10 @@ def test_a_cell_of_csv_runs_nothing(value):
 def test_html_is_one_text(value):
     escaped = text.escape_html(value)
     assert sends_nothing(escaped.replace("\t", ""))
-    within, quoted = Parsed(f"<p>{escaped}</p>"), Parsed(f'<p title="{escaped}">')
-    assert (within.tags, within.attributes, within.text) == (
-        ["p"],
-        [],
-        text.visible(value),
-    )
-    assert (quoted.tags, quoted.attributes) == (["p"], [("title", text.visible(value))])
+    shown = text.visible(value)
+    within = Parsed(f"<p>{escaped}</p>")
+    assert (within.tags, within.attributes, within.text) == (["p"], [], shown)
+    assert Parsed(f'<p title="{escaped}">').attributes == [("title", shown)]
 
 
 # What each character becomes that means something to LaTeX.
@@ -164,30 +161,23 @@ def write_pages(scores, folder):
     with its figures, and texts.
     """
     responses = add_answers(scores)
-    yield from (
-        report.show(table)._repr_html_()
-        for table in (report.leaderboard(scores), responses)
-    )
+    yield report.show(report.leaderboard(scores))._repr_html_()
+    yield report.show(responses)._repr_html_()
     write_scores(scores, folder / "in" / "=1+\x1b[31m<b>\u202e.csv")
     for source in (folder / "in", reward_bench_2_scores(models=("a", PAYLOAD))):
-        yield report.write_report(source, folder / "r.html", title=PAYLOAD).read_text(
-            encoding="utf-8"
-        )
-    yield write_explorer(scores, responses, folder / "e.html", title=PAYLOAD).read_text(
-        encoding="utf-8"
-    )
+        page = report.write_report(source, folder / "r.html", title=PAYLOAD)
+        yield page.read_text(encoding="utf-8")
+    page = write_explorer(scores, responses, folder / "e.html", title=PAYLOAD)
+    yield page.read_text(encoding="utf-8")
 
 
 def write_csv(scores, folder):
     yield report.to_csv(report.leaderboard(scores).assign(**{PAYLOAD: 0.5}))
-    yield report.save_figure(plt.figure(), folder / "x", scores)[-1].read_text(
-        encoding="utf-8"
-    )
+    files = report.save_figure(plt.figure(), folder / "x", scores)
+    yield files[-1].read_text(encoding="utf-8")
     yield text.format_csv(scores.set_index(["model", "id"]), index=True)
-    page = report.write_report(rmlab.pairs(scores), folder / "r.html").read_text(
-        encoding="utf-8"
-    )
-    for data in re.findall(r"data:text/csv;base64,([\w+/=]+)", page):
+    page = report.write_report(rmlab.pairs(scores), folder / "r.html")
+    for data in re.findall(r"data:text/csv;base64,([\w+/=]+)", page.read_text("utf-8")):
         yield base64.b64decode(data).decode()
 
 

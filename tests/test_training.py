@@ -34,7 +34,7 @@ TEXTS = ["Paris, a city.", "I am sorry.", "Because 7 + 8 = 15.", "No."] * 4
 def responses():
     """Whole prompts of all domains and levels, enough for intervals."""
     mini = rmlab.load("mini")
-    firsts = mini.drop_duplicates(["domain", "id"]).groupby("subset").head(5)
+    firsts = mini.drop_duplicates(["domain", "id"]).groupby("subset").head(3)
     return mini[mini["id"].isin(firsts["id"])].reset_index(drop=True)
 
 
@@ -168,12 +168,6 @@ def test_its_numbers_are_those_of_the_model_at_each_step(base, responses, runs):
         assert shown == [row["value"], row["low"], row["high"]]
     in_history = [entry["step"] for entry in runs.scored.state.log_history]
     assert in_history.count(1) == 2, "the loss and the benchmark"
-
-
-def test_its_table_is_compared_ranked_and_drawn(runs):
-    first, *_, last = runs.scores["model"].unique()
-    assert len(rmlab.compare(runs.scores, first, last)) == 1
-    assert len(rmlab.rank(runs.scores)) == 3
     drawn = rmlab.plots.plot_training(runs.scores).get_lines()
     assert list(drawn[-1].get_xdata()) == [0, 1, 2]
 
@@ -190,40 +184,23 @@ def test_a_store_keeps_run_and_step(base, responses, runs):
 
 
 def test_data_without_levels_are_scored_after_each_evaluation(base, tmp_path):
-    pairs = pd.DataFrame({"prompt": ["Why?", "How?"] * 3, "chosen": TEXTS[:2] * 3})
-    pairs["prompt"] += pd.Series(map(str, range(6)))
-    pairs["rejected"] = "No."
+    pairs = pd.DataFrame({"prompt": list("abcdef"), "chosen": TEXTS[:6]})
+    pairs["rejected"] = "Never."
     pairs["domain"] = ["first"] * 3 + ["second"] * 3
-    responses = rmlab.load_preferences(pairs)
     log = Log()
-    callback = BenchmarkCallback(responses)
+    callback = BenchmarkCallback(rmlab.load_preferences(pairs, name="mine"))
     train(base, tmp_path, [log, callback], eval_strategy="steps", eval_steps=1)
     assert list(log.logs) == [0, 1, 2]
     last = callback.scores[callback.scores["model"] == "run-7 step 2"]
     (row,) = rmlab.summary(last).to_dict("records")
-    (benchmark,) = responses["benchmark"].unique()
     for column in ("overall", "first", "second"):
-        assert log.logs[2][f"{benchmark}/{column}"] == row[column]
-    assert len(rmlab.plots.plot_training(callback.scores).get_lines()) == 1
+        assert log.logs[2][f"mine/{column}"] == row[column]
 
 
-class FullDisk(TrainerCallback):
-    """A logger that raises for the numbers of a benchmark."""
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if "mini/overall" in logs:
-            raise OSError("no space left")
-
-
-@pytest.mark.parametrize(
-    ("options", "others"), [({"head": "absent"}, []), ({}, [FullDisk()])]
-)
-def test_a_crash_is_a_warning_and_the_training_ends(
-    base, tmp_path, responses, options, others
-):
-    callback = BenchmarkCallback(responses, every=1, **options)
+def test_a_crash_is_a_warning_and_the_training_ends(base, tmp_path, responses):
+    callback = BenchmarkCallback(responses, every=1, head="absent")
     with pytest.warns(RuntimeWarning, match="step [012]") as caught:
-        trainer = train(base, tmp_path, [callback, *others])
+        trainer = train(base, tmp_path, [callback])
     assert len([w for w in caught if "BenchmarkCallback" in str(w.message)]) == 3
     assert trainer.state.global_step == 2
 
@@ -244,7 +221,7 @@ def test_the_main_process_alone_scores(base, tmp_path, responses, monkeypatch):
     assert callback.scores.empty
 
 
-@pytest.mark.parametrize("every", ["epoch", 0, -3, 2.5])
+@pytest.mark.parametrize("every", ["epoch", 0, 2.5])
 def test_another_rhythm_is_refused(responses, every):
     with pytest.raises(ValueError, match="every"):
         BenchmarkCallback(responses, every=every)

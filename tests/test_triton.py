@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
-from as_alone import masks, states
+from as_alone import masks
 
 from rmlab.inference import attention, flex
 from rmlab.inference.planning import lay_out, pack
@@ -87,31 +87,3 @@ def test_more_rows_than_the_first_size():
     layout = a_pack(np.random.default_rng(2), True, lengths=(700, 900), alone=200)
     assert flex.filled(len(layout.ids)) == 4096
     assert_kernel_is_right(layout, flex.Kind(None, None, None), (1, 1, 1), 16)
-
-
-@pytest.mark.parametrize("architecture", ["llama", "modernbert"])
-def test_a_model_scores_as_each_text_alone(load_backbone, monkeypatch, architecture):
-    """From the upload to the states, as on a GPU."""
-    monkeypatch.setattr(flex, "WITHOUT_KERNELS", set())
-    rng = np.random.default_rng(4)
-    prompt = rng.integers(8, 490, 60)
-    texts = [np.r_[1, prompt, rng.integers(8, 490, n)] for n in (90, 40, 130)] + [
-        rng.integers(8, 490, 75)
-    ]
-    backbone = load_backbone(
-        architecture, hidden_size=64, num_attention_heads=4, num_hidden_layers=3
-    )
-    packing = backbone.packing
-    assert packing.refused is None
-    at = [np.array([len(text) - 1 if packing.shares else 0]) for text in texts]
-    rows = states(backbone, (texts, [0, 0, 0, 1]), at, 1024)
-    assert str(backbone.passes.kernels) == "flex attention"
-    single = torch.cat(
-        [backbone.alone(text, where) for text, where in zip(texts, at, strict=True)]
-    )
-    torch.testing.assert_close(
-        torch.cat([rows[text] for text in range(4)]),
-        single,
-        rtol=0,
-        atol=1e-5 * float(single.std()),
-    )

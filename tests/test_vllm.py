@@ -101,12 +101,11 @@ def test_the_scores_of_vllm_are_the_local_ones(served):
     folder, url = served
     responses = rmlab.load("mini").head(120)
     local = rmlab.score(responses, rmlab.classifier(folder, device="cpu"))["score"]
-    remote = rmlab.remote(url, kind="vllm", weights=folder)
+    remote = rmlab.remote(url, kind="vllm", tokenizer=folder)
     found = rmlab.score(responses, remote)["score"]
     assert np.abs(found - local).max() <= 2.5e-5 * local.std()
-    assert set(rmlab.doctor(url, responses, kind="vllm", weights=folder)["status"]) == {
-        "pass"
-    }
+    findings = rmlab.doctor(url, responses, kind="vllm", tokenizer=folder)
+    assert set(findings["status"]) == {"pass"}
 
 
 def test_what_vllm_does_unasked_is_what_was_recorded(served):
@@ -127,9 +126,7 @@ def test_what_vllm_does_unasked_is_what_was_recorded(served):
     assert n == len(ids)
     assert scores(input=[ids])[0] == pytest.approx(1 / (1 + np.exp(-raw)), abs=1e-6)
     assert scores(input=[ids], softmax=False)[0] == scores(input=[ids])[0], "ignored"
-    assert scores(input=[text], use_activation=False)[1] == n + 1, (
-        "a second beginning token"
-    )
+    assert scores(input=[text], use_activation=False)[1] == n + 1, "a second BOS token"
     assert scores(input=[text], use_activation=False, add_special_tokens=False) == (
         raw,
         n,

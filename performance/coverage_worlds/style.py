@@ -1,4 +1,4 @@
-"""Style: accuracies at equal style and length, and the effects of controls."""
+"""Style: accuracies at equal style and length."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,13 +26,14 @@ REJECTED = 3 + np.tile(np.arange(3), 3)
 
 
 class Drawn(NamedTuple):
-    """Pairs of a batch of models, features of their texts, and the true values by
-    column.
+    """Pairs of a batch of models, features of their texts, the controls, and the true
+    accuracy where these are equal.
     """
 
     pairs: pd.DataFrame
     features: pd.DataFrame
-    truth: dict[str, float]
+    controls: list[str]
+    true: float
 
 
 def relative(chosen: np.ndarray, rejected: np.ndarray) -> np.ndarray:
@@ -84,11 +85,7 @@ def single_pairs(
     pairs, features = tabulate(
         np.where(is_won, 1.0, -1.0)[..., None], characters=lengths, headings=n_headings
     )
-    truth = {
-        f"effect_{name}": slope * difference[name].std()
-        for name, slope in slopes.items()
-    }
-    return Drawn(pairs, features, truth | {"controlled": at_zero})
+    return Drawn(pairs, features, list(slopes), at_zero)
 
 
 def nine_pairs(
@@ -115,9 +112,9 @@ def nine_pairs(
         + skill
         + 0.5 * rng.standard_normal((rows, n, 1))
     )
-    truth = {f"effect_{name}": 0.0 for name in ("characters", *counts)}
-    truth["controlled"] = float(ndtr(skill / np.sqrt(2 * 0.49 + 0.25)))
-    return Drawn(*tabulate(margin, characters=lengths, **counts), truth)
+    pairs, features = tabulate(margin, characters=lengths, **counts)
+    true = float(ndtr(skill / np.sqrt(2 * 0.49 + 0.25)))
+    return Drawn(pairs, features, ["characters", *counts], true)
 
 
 def measure(
@@ -126,40 +123,25 @@ def measure(
     rng: np.random.Generator,
     **options: object,
 ) -> pd.DataFrame:
-    """Rows of `style_controlled` or `length_controlled` with columns true_<name>."""
+    """Rows of `style_controlled` or `length_controlled` with a column `true`."""
     tables = []
     for start in range(0, draws, BATCH):
         drawn = draw(min(BATCH, draws - start), rng)
         if "measure" in options:
             table = length_controlled(drawn.pairs, drawn.features, **options)
         else:
-            controls = [
-                name.removeprefix("effect_")
-                for name in drawn.truth
-                if name.startswith("effect")
-            ]
             table = style_controlled(
-                drawn.pairs, drawn.features, controls=controls, **options
+                drawn.pairs, drawn.features, controls=drawn.controls, **options
             )
-        tables.append(
-            table.assign(**{f"true_{name}": true for name, true in drawn.truth.items()})
-        )
+        tables.append(table.assign(true=drawn.true))
     return pd.concat(tables, ignore_index=True)
 
 
 def count_held(table: pd.DataFrame, *, is_ordinary: bool) -> Iterator[Measure]:
     floor = GIVEN_FLOOR if is_ordinary else float("nan")
-    for column in table.columns[table.columns.str.startswith("true_")]:
-        name = column.removeprefix("true_")
-        low, high = (
-            ("low", "high") if name == "controlled" else (f"{name}_low", f"{name}_high")
-        )
-        low, high = table[low].to_numpy(), table[high].to_numpy()
-        true = table[column].to_numpy()
-        yield given(f"{name} is given", low, at_least=floor)
-        yield coverage(name, low, high, true, at_least=DERIVED_FLOOR)
-        if name != "controlled" and not true.any():
-            yield false_alarms(f"{name} excludes 0", (low > 0) | (high < 0))
+    low, high, true = table[["low", "high", "true"]].to_numpy().T
+    yield given("controlled is given", low, at_least=floor)
+    yield coverage("controlled", low, high, true, at_least=DERIVED_FLOOR)
 
 
 # Name, the draw, whether a user would call it ordinary, options.
@@ -249,9 +231,8 @@ def two_kinds(n: int, rows: int, rng: np.random.Generator) -> Drawn:
     pairs, features = length_worlds.tables_of(
         np.where(is_won, 1.0, -1.0)[..., None], lengths
     )
-    return Drawn(
-        pairs, features, {"controlled": float(np.average(at_zero, weights=1 / spread))}
-    )
+    true = float(np.average(at_zero, weights=1 / spread))
+    return Drawn(pairs, features, ["characters"], true)
 
 
 @world("length_controlled: hard prompts differ more in length")

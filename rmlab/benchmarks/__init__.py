@@ -4,7 +4,7 @@ from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.layout import Layout
 from rmlab.benchmarks.own_files import load_preferences
 from rmlab.benchmarks.pools import load_pool
-from rmlab.benchmarks.registry import load, named
+from rmlab.benchmarks.registry import load
 from rmlab.benchmarks.sampling import sample
 
 __all__ = [
@@ -13,6 +13,5 @@ __all__ = [
     "load",
     "load_pool",
     "load_preferences",
-    "named",
     "sample",
 ]

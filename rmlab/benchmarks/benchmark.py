@@ -1,15 +1,14 @@
 """A benchmark as data: what an item earns, and how its parts make a score."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from rmlab.benchmarks.layout import Layout
-from rmlab.estimation.items import MISSING, Items, Parts, comparison_items
+from rmlab.estimation.items import MISSING, NO_ROW, Items, Parts, comparison_items
 from rmlab.estimation.weights import Average, domain_parts, weighted_parts
 from rmlab.tables import (
     FAMILY,
@@ -17,26 +16,18 @@ from rmlab.tables import (
     BoolArray,
     DataError,
     check_option,
+    default_cluster,
     nearest,
 )
 
 # Options of `summary` that every benchmark has.
 _COMMON_OPTIONS = ("average", "ties", "common", "cluster", "confidence")
 
+HALF = 0.5
+"""What random scores earn in a comparison of two answers."""
 
-class _MakeItems(Protocol):
-    """Items of a table of pairs (or scores, where these are needed), under a rule for
-    ties; `by` names further columns of items, `cluster` those that define a cluster.
-    """
-
-    def __call__(
-        self,
-        table: pd.DataFrame,
-        ties: str,
-        *,
-        by: Sequence[str],
-        cluster: Sequence[str],
-    ) -> Items: ...
+Weights = Mapping[str, float]
+"""Parts (subsets, domains or sections) to their weights, of any scale."""
 
 
 def refuse_strange(
@@ -56,37 +47,6 @@ def own_domains(names: Iterable[str]) -> dict[str, str]:
     return {name: name for name in names}
 
 
-def has_answers(items: Items, subsets: Sequence[str]) -> BoolArray:
-    """(subsets, models): whether a model has an answer in a subset."""
-    subset_of_item = items.frame["subset"].to_numpy(object)
-    is_answered = items.outcome > MISSING
-    answered = []
-    for subset in subsets:
-        answered.append(is_answered[:, subset_of_item == subset].any(axis=1))
-    return np.array(answered)
-
-
-def name_absent_subsets(
-    items: Items, parts: Parts, pools: Mapping[str, Sequence[str]]
-) -> Parts:
-    """The parts, and why one is incomplete: a pool of subsets of which a model has only
-    some.
-    """
-    reasons = {}
-    for part, subsets in pools.items():
-        has_subset = has_answers(items, subsets)
-        is_partial = has_subset.any(axis=0) & ~has_subset.all(axis=0)
-        for model in np.flatnonzero(is_partial):
-            absent = np.array(subsets)[~has_subset[:, model]]
-            reason = f"nothing in {', '.join(absent)}"
-            reasons[int(model), parts.names.index(part)] = reason
-    return replace(parts, reasons=reasons)
-
-
-def accept_incomplete(items: Items) -> None:
-    """Prompts may have any number of comparisons."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
     """One benchmark: what an item earns, and how its parts make a score.
@@ -102,15 +62,19 @@ class Benchmark:
     needs : {"pairs", "scores"}
         "pairs" where an item is a comparison (scores will do too), "scores" where it
         takes all answers at once.
-    layout : Layout, optional
-        How its files look; a benchmark without one cannot be loaded.
+    layout : Layout
+        How its files look; default: fields with our names.
     cluster : sequence of str
         Columns that define a cluster; default: the column family where a table has it,
         else the prompt.
     subsets : mapping
         Subset to its domain; other names are refused.
-    weights : mapping
-        Domain to its weight in the overall score; default: all prompts count alike.
+    weights : mapping or callable
+        Parts of the overall score (subsets, domains or sections) to their weights; or a
+        function of the options that returns them. Default: all prompts count alike. A
+        model that lacks one of a part's subsets lacks the part.
+    optional : sequence of str
+        Subsets that count only for models with answers in all of them.
     sections : mapping
         Column of the summary to the subsets that it is made of.
     columns : sequence of str
@@ -122,37 +86,33 @@ class Benchmark:
         What a tie may earn, the benchmark's own rule first.
     options : mapping
         Further choices with their values, the benchmark's own rule first.
-    chance : float or mapping
-        What random scores earn, by subset where that differs (NaN: not known).
+    chance : mapping
+        What random scores earn in a subset, where that is not 0.5 (NaN: not known).
     styles : sequence of str
-        The styles that its answers come in.
+        The styles of a prompt's chosen answers and of its rejected ones, in this order.
     make_items : callable
-        Table to items, where these are not comparisons.
-    make_parts : callable, optional
-        Items and options to parts with their weights, where `weights` do not say them.
-    check_complete : callable
-        Raises DataError where a prompt has only some of its items: an overall score
-        would not be one.
+        Table, ties, `by` and `cluster` to items, where these are not comparisons.
     """
 
     name: str
     title: str
     source: str = ""
     needs: Literal["pairs", "scores"] = "pairs"
-    layout: Layout | None = None
+    layout: Layout = field(default_factory=Layout)
     cluster: Sequence[str] = tuple(PROMPT)
     subsets: Mapping[str, str] = field(default_factory=dict)
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Weights | Callable[[Mapping[str, str]], Weights] = field(
+        default_factory=dict
+    )
+    optional: Sequence[str] = ()
     sections: Mapping[str, Sequence[str]] = field(default_factory=dict)
     columns: Sequence[str] = ()
     subset_names: Mapping[str, str] = field(default_factory=dict)
     ties: Sequence[str] = ("loss", "half", "drop")
     options: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    chance: float | Mapping[str, float] = 0.5
+    chance: Mapping[str, float] = field(default_factory=dict)
     styles: Sequence[str] = ()
-    make_items: _MakeItems = comparison_items
-    make_parts: Callable[[Items, Mapping[str, str]], Parts] | None = None
-    check_complete: Callable[[Items], None] = accept_incomplete
+    make_items: Callable[..., Items] = comparison_items
 
     def items(
         self,
@@ -181,21 +141,16 @@ class Benchmark:
         """
         if ties is None:
             ties = self.ties[0]
-        else:
-            check_option("ties", ties, self.ties)
+        check_option("ties", ties, self.ties)
         if cluster is None:
             cluster = self.cluster
-            if FAMILY in table and list(cluster) == PROMPT:
-                cluster = FAMILY
+            if list(cluster) == PROMPT:
+                cluster = default_cluster(table)
         clusters_by = [cluster] if isinstance(cluster, str) else list(cluster)
         items = self.make_items(table, ties, by=by, cluster=clusters_by)
         if self.subsets:
             domains = items.frame["domain"].unique()
             refuse_strange("domain", domains, self.subsets.values(), self.title)
-            # A table without subsets has the domains in their place.
-            known = {*self.subsets, *self.subsets.values()}
-            subsets = items.frame["subset"].unique()
-            refuse_strange("subset", subsets, known, self.title)
         if clusters_by == [FAMILY]:
             # Prompts with one text are one prompt.
             return replace(items, prompt=items.cluster)
@@ -229,24 +184,66 @@ class Benchmark:
                 similar = nearest(name, [*_COMMON_OPTIONS, *self.options])
                 problem = f"{name}={value!r}: no option of {self.title}"
                 raise TypeError(f"{problem}; {similar}")
-            check_option(name, value, self.options[name])
+        chosen = {}
+        label = "benchmark"
+        for name, values in self.options.items():
+            chosen[name] = given.get(name, values[0])
+            check_option(name, chosen[name], values)
+            if chosen[name] != values[0]:
+                label += f", {name}={chosen[name]}"
         if average != "benchmark":
             return domain_parts(items.frame, average)
+        weight = self._weigh(chosen)
+        if not weight:
+            return replace(domain_parts(items.frame, "prompts"), label=label)
 
-        own_rules = {name: values[0] for name, values in self.options.items()}
-        chosen = {**own_rules, **given}
-        changes = ["benchmark"]
-        for name, value in chosen.items():
-            if value != own_rules[name]:
-                changes.append(f"{name}={value}")
-        return replace(self._own_parts(items, chosen), label=", ".join(changes))
+        part_of = self._assign_subsets(weight)
+        subset = items.frame["subset"]
+        refuse_strange("subset", subset.unique(), part_of, self.title)
+        parts = weighted_parts(subset.map(part_of), weight)
+        has_optional = _has_answers(items, self.optional).all(axis=0)
+        is_optional = np.isin(parts.names, self.optional)
+        is_left_out = np.outer(~has_optional, is_optional)
+        return replace(
+            parts,
+            label=label,
+            weight=np.where(is_left_out, 0.0, parts.weight),
+            reasons=_name_absent_subsets(items, parts, part_of),
+        )
 
-    def _own_parts(self, items: Items, options: Mapping[str, str]) -> Parts:
-        if self.make_parts is not None:
-            return self.make_parts(items, options)
-        if self.weights:
-            return weighted_parts(items.frame["domain"], self.weights)
-        return domain_parts(items.frame, "prompts")
+    def _weigh(self, options: Mapping[str, str]) -> Weights:
+        return self.weights(options) if callable(self.weights) else self.weights
+
+    def _assign_subsets(self, weight: Weights) -> dict[str, str]:
+        """Subset to the part that it counts in: itself, its domain or its section."""
+        part_of = own_domains(weight)
+        for subset, domain in self.subsets.items():
+            if domain in weight:
+                part_of.setdefault(subset, domain)
+        for section, subsets in self.sections.items():
+            if section in weight:
+                part_of = dict.fromkeys(subsets, section) | part_of
+        return part_of
+
+    def check_complete(self, items: Items) -> None:
+        """Raise DataError for a prompt with only some of its comparisons: an answer
+        without a row would count in nothing.
+        """
+        if not self.styles:
+            return
+        n_expected = len(self.styles) ** 2
+        has_row = items.outcome != NO_ROW
+        n_rows = np.stack([np.bincount(items.prompt, weights=row) for row in has_row])
+        incomplete = (n_rows > 0) & (n_rows != n_expected)
+        if not incomplete.any():
+            return
+        model, prompt = np.argwhere(incomplete)[0]
+        first = items.frame.loc[items.prompt == prompt, PROMPT].iloc[0].to_dict()
+        expected = f"the {n_expected} comparisons of {self.title}"
+        problem = f"pairs: {incomplete.sum()} prompts are not {expected}"
+        place = f"first {first} of {items.models[model]!r}"
+        remedy = "score all answers of a prompt, or use accuracy(pairs, by=...)"
+        raise DataError(f"{problem}, {place}", remedy)
 
     def only(self, domains: str | Sequence[str]) -> "Benchmark":
         """The benchmark of some of its domains, with the weights that they have in the
@@ -267,13 +264,11 @@ class Benchmark:
             kept = [name for name in members if name in subsets]
             if kept:
                 sections[section] = kept
-        left_out = {*known, *self.subsets, *self.sections}
-        left_out -= {*subsets, *names, *sections}
+        parts = {*subsets, *names, *sections}
 
-        def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
-            parts = self._own_parts(items, options)
-            has_part = [name not in left_out for name in parts.names]
-            return replace(parts, weight=np.where(has_part, parts.weight, 0.0))
+        def weigh(options: Mapping[str, str]) -> Weights:
+            weight = self._weigh(options)
+            return {name: weight[name] for name in weight if name in parts}
 
         part = ", ".join(names)
         return replace(
@@ -282,26 +277,36 @@ class Benchmark:
             title=f"{self.title} ({part})",
             subsets=subsets,
             sections=sections,
-            columns=[name for name in self.columns if name not in left_out],
-            make_parts=make_parts,
+            weights=weigh,
         )
-
-    def spell_subset(self, name: object) -> str | None:
-        """A subset as the benchmark spells it, whatever the case; None for another."""
-        if not self.subsets:
-            return None if name is None else str(name)
-        spellings = {subset.lower(): subset for subset in self.subsets}
-        return spellings.get(str(name).lower())
 
     def chance_of(self, subset: str) -> float:
         """What random scores earn in a subset."""
-        if isinstance(self.chance, Mapping):
-            return self.chance.get(subset, math.nan)
-        return self.chance
+        return self.chance.get(subset, HALF)
 
     @property
     def lowest_chance(self) -> float:
         """What random scores earn in the subset where they earn least."""
-        if isinstance(self.chance, Mapping):
-            return float(np.nanmin(list(self.chance.values())))
-        return self.chance
+        return float(np.nanmin([HALF, *self.chance.values()]))
+
+
+def _has_answers(items: Items, subsets: Sequence[str]) -> BoolArray:
+    """(subsets, models): whether a model has an answer in a subset."""
+    is_answered = pd.DataFrame(items.outcome.T > MISSING)
+    by_subset = is_answered.groupby(items.frame["subset"].to_numpy(object)).any()
+    return by_subset.reindex([*subsets], fill_value=False).to_numpy()
+
+
+def _name_absent_subsets(
+    items: Items, parts: Parts, part_of: Mapping[str, str]
+) -> dict[tuple[int, int], str]:
+    """Why a part is incomplete: a model has only some of its subsets."""
+    reasons = {}
+    for place, part in enumerate(parts.names):
+        subsets = [name for name in part_of if part_of[name] == part != name]
+        has_subset = _has_answers(items, subsets)
+        is_partial = has_subset.any(axis=0) & ~has_subset.all(axis=0)
+        for model in np.flatnonzero(is_partial):
+            absent = np.array(subsets)[~has_subset[:, model]]
+            reasons[int(model), place] = f"nothing in {', '.join(absent)}"
+    return reasons

@@ -60,8 +60,9 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     """
     sign = prompts["label"].map(_SIGN.__getitem__)
     domain = prompts["source"].map(_find_domain)
-    votes = sign * prompts["judgments"].map(_sum_decisions)
-    margin = sign * prompts["judgments"].map(_mean_margin)
+    read = prompts["judgments"].map(_read_judgments)
+    votes = sign * read.str[0]
+    margin = sign * read.str[1]
     adapted = prompts.drop(columns=["judgments", "label"])
     named = _RESULT_FILE.search(path.stem)
     if named:
@@ -78,25 +79,19 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _sum_decisions(judgments: Sequence[JsonRow | None]) -> float:
-    """Decisions for answer A minus those for answer B."""
-    total = 0.0
+def _read_judgments(judgments: Sequence[JsonRow | None]) -> tuple[float, float]:
+    """Decisions for answer A minus those for answer B, and the mean of A's score minus
+    B's: NaN where a judgment has no scores.
+    """
+    votes = 0.0
+    margin = 0.0
     for sign, judgment in zip(_ORDER_SIGN, judgments, strict=False):
-        if judgment is not None:
-            total += sign * _SIGN.get(str(judgment["decision"]), 0.0)
-    return total
-
-
-def _mean_margin(judgments: Sequence[JsonRow | None]) -> float:
-    """Mean of answer A's score minus answer B's, NaN where a judgment has no scores."""
-    total = 0.0
-    for sign, judgment in zip(_ORDER_SIGN, judgments, strict=False):
-        verdict = (judgment or {}).get("judgment") or {}
-        if "scores" not in verdict:
-            return math.nan
-        first, second = verdict["scores"]
-        total += sign * (first - second)
-    return total / len(judgments)
+        judged = judgment or {"decision": None}
+        votes += sign * _SIGN.get(str(judged["decision"]), 0.0)
+        verdict = judged.get("judgment") or {}
+        first, second = verdict.get("scores", (math.nan, math.nan))
+        margin += sign * (first - second)
+    return votes, margin / len(judgments)
 
 
 JUDGE_BENCH = Benchmark(

@@ -24,11 +24,6 @@ def read_named_fields(row: JsonRow, file: Path) -> Iterator[Row]:
     yield {name: row.get(name) for name in _FIELDS}
 
 
-def keep_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
-    """Result files whose columns mean what their names say."""
-    return prompts
-
-
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """How the files of a benchmark look: its texts, and the results of its runner.
@@ -53,7 +48,7 @@ class Layout:
     result_fields : mapping
         Our names (id, subset, chosen_score and rejected_score, or scores and
         num_correct) to the fields of its runner's result files.
-    adapt_results : callable
+    adapt_results : callable, optional
         The path and a frame of these fields, a row per prompt, to a frame in which the
         columns mean what they should.
     """
@@ -65,7 +60,7 @@ class Layout:
     n_prompts: int | None = None
     shipped: str | None = None
     result_fields: Mapping[str, str] = field(default_factory=dict)
-    adapt_results: Callable[[Path, pd.DataFrame], pd.DataFrame] = keep_results
+    adapt_results: Callable[[Path, pd.DataFrame], pd.DataFrame] | None = None
 
 
 @contextmanager
@@ -88,36 +83,24 @@ def refuse_unlike(place: str, title: str) -> Iterator[None]:
 
 
 def list_files(place: Path, patterns: Sequence[str]) -> list[Path]:
-    """The file itself, or the files of a folder and of those inside that match the
-    first pattern.
+    """The file itself, or the files of a folder (`match_files`)."""
+    return match_files(place, patterns) if place.is_dir() else [place]
+
+
+def match_files(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The data files of a folder and of those inside: those that match the first
+    pattern that any matches, else all; DataError where there is none.
     """
-    if not place.is_dir():
-        return [place]
-    names = match_files(place, list_names(place), patterns)
-    return [place / name for name in names]
-
-
-def list_names(folder: Path) -> list[str]:
-    """Files of a folder and of those inside, as paths in it."""
-    paths = filter(Path.is_file, folder.rglob("*"))
-    return [path.relative_to(folder).as_posix() for path in paths]
-
-
-def match_files(
-    place: object, names: Iterable[str], patterns: Sequence[str] = ()
-) -> list[str]:
-    """The data files that match the first pattern that any matches, else all of them;
-    DataError where there is none.
-    """
-    data_files = []
-    for name in sorted(names):
-        if name.lower().endswith(SUFFIXES) and "dataset_infos" not in name:
-            data_files.append(name)
-    if not data_files:
-        problem = f"{place}: no file ending in {', '.join(SUFFIXES)}"
+    names = []
+    for path in sorted(folder.rglob("*")):
+        if path.name.lower().endswith(SUFFIXES) and path.name != "dataset_infos.json":
+            names.append(path.relative_to(folder).as_posix())
+    if not names:
+        problem = f"{folder}: no file ending in {', '.join(SUFFIXES)}"
         raise DataError(problem, "name a folder or dataset with one")
     for pattern in patterns:
-        matching = fnmatch.filter(data_files, pattern)
+        matching = fnmatch.filter(names, pattern)
         if matching:
-            return matching
-    return data_files
+            names = matching
+            break
+    return [folder / name for name in names]

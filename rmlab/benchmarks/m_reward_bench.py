@@ -7,11 +7,14 @@ from pathlib import Path
 
 from rmlab.benchmarks.benchmark import Benchmark, own_domains
 from rmlab.benchmarks.layout import JsonRow, Layout
-from rmlab.benchmarks.reward_bench import SECTIONS, SUBSETS_OF_SECTION, find_task
+from rmlab.benchmarks.reward_bench import (
+    SECTIONS,
+    SUBSETS_OF_SECTION,
+    find_task,
+    share_out,
+)
 from rmlab.records import Row
 
-_N_LANGUAGES = 23
-_N_TASKS = 2869
 # Of each language, as `analysis/plot_utils.py` of its repository counts them. math-prm
 # has 447, counted so that mathematics weighs as much as code.
 _COUNTS = {
@@ -40,26 +43,22 @@ _COUNTS = {
     "hep-rust": 164,
 }
 _WEIGHTS: dict[str, float] = {}
-for _section in SECTIONS.values():
-    _total = sum(_COUNTS[subset] for subset in _section)
-    _WEIGHTS |= {subset: _COUNTS[subset] / _total for subset in _section}
+for _subsets in SUBSETS_OF_SECTION.values():
+    _WEIGHTS |= share_out({subset: _COUNTS[subset] for subset in _subsets})
 
 
 def read_row(row: JsonRow, file: Path) -> Iterator[Row]:
     """A row of one language, which its id names, since all languages have the same
     ids.
     """
-    language = row["language"]
-    if not isinstance(language, str):
-        raise TypeError(f"language {language!r}")
     subset = str(row["source"])
     yield {
-        "id": f"{language}/{row['id']}",
+        "id": f"{row['language']}/{row['id']}",
         "subset": subset,
         "prompt": row["prompt"],
         "chosen": row["chosen"],
         "rejected": row["rejected"],
-        "language": language,
+        "language": row["language"],
         "task": find_task(str(row["id"]), subset),
     }
 
@@ -79,6 +78,6 @@ M_REWARD_BENCH = Benchmark(
         # Without the folder `translation`, and the JSON files of an earlier release.
         files=("???_????/test-*.parquet",),
         hub=("CohereLabsCommunity/multilingual-reward-bench",),
-        n_prompts=_N_LANGUAGES * _N_TASKS,
+        n_prompts=65_987,  # 23 languages of 2,869 tasks
     ),
 )

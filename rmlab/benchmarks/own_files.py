@@ -1,4 +1,4 @@
-"""People's own preference data and scores: frames, files and hub datasets."""
+"""People's own preference data and scores: frames and files."""
 
 import logging
 from collections.abc import Sequence
@@ -51,8 +51,6 @@ def load_preferences(
     columns: OwnColumns | None = None,
     winner: str | None = None,
     better: Literal["a", "b"] | None = None,
-    split: str | None = None,
-    revision: str | None = None,
     on_bad_rows: BadRows = "refuse",
 ) -> pd.DataFrame:
     """Load preference data as a responses table.
@@ -78,9 +76,9 @@ def load_preferences(
     Parameters
     ----------
     source : DataFrame, list of dicts, str or Path
-        A DataFrame, polars or Arrow table or `datasets.Dataset`; dicts; a file (JSON,
-        JSON lines, CSV, TSV or Parquet; .gz and .zst are unpacked); or a hub dataset
-        "owner/name".
+        A DataFrame, polars or Arrow table or `datasets.Dataset` (of a hub dataset,
+        `datasets.load_dataset("owner/name", split="train")`); dicts; or a file (JSON,
+        JSON lines, CSV, TSV or Parquet; .gz and .zst are unpacked).
     name : str, optional
         Name of the benchmark (default: the file's name).
     columns : mapping, optional
@@ -95,8 +93,6 @@ def load_preferences(
     better : {"a", "b"}, optional
         The answer that larger numbers of a graded winner favour. The middle of the
         scale is a tie; the distance from it becomes the column `strength`.
-    split, revision : str, optional
-        Part and version of a dataset.
     on_bad_rows : {"refuse", "drop"}
         Whether a prompt with an empty or unreadable answer or label raises, or is left
         out and counted.
@@ -132,7 +128,7 @@ def load_preferences(
     check_option("on_bad_rows", on_bad_rows, ["refuse", "drop"])
     if better is not None:
         check_option("better", better, ["a", "b"])
-    data = read_source(source, split, revision)
+    data = read_source(source)
     benchmark = records.file_stem(data.place) if name is None else name
     tables.require_text("name", benchmark)
     mapping = dict(columns or {})

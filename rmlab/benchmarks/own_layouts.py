@@ -97,7 +97,7 @@ def _flatten(value: object) -> list[object]:
     """Values without the lists around them."""
     if not isinstance(value, list):
         return [value]
-    values = []
+    values: list[object] = []
     pending: list[object] = [value]
     while pending:
         part = pending.pop()

@@ -58,9 +58,7 @@ def read_sampled_pairs(row: JsonRow, file: Path) -> Iterator[Row]:
 def fetch_candidates() -> list[Row]:
     """All candidates, a row each, from the hub."""
     candidates: list[Row] = []
-    layout = PPE_CORRECTNESS.layout
-    assert layout is not None
-    for file in hub.fetch_benchmark(layout):
+    for file in hub.fetch_benchmark(PPE_CORRECTNESS.layout):
         rows: list[JsonRow] = records.read_rows(file)
         for row in rows:
             shared = _describe(row, file)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from rmlab import records
 from rmlab.benchmarks import hub
-from rmlab.benchmarks.benchmark import Benchmark
+from rmlab.benchmarks.benchmark import HALF, Benchmark
 from rmlab.benchmarks.code_reward_bench import CODE_REWARD_BENCH
 from rmlab.benchmarks.eval_bias_bench import EVAL_BIAS_BENCH
 from rmlab.benchmarks.judge_bench import JUDGE_BENCH
@@ -111,11 +111,12 @@ def load(
     >>> load("mini")["style"].cat.categories.tolist()
     ['concise', 'plain', 'markdown']
     """
-    benchmark = named(name)
+    benchmarks = benchmarks_by_name()
+    if name not in benchmarks:
+        problem = f"load: unknown benchmark {name!r}; {nearest(name, list(benchmarks))}"
+        raise DataError(problem, "for own data use load_preferences")
+    benchmark = benchmarks[name]
     layout = benchmark.layout
-    if layout is None:
-        problem = f"load: {name!r} has no reader"
-        raise TypeError(f"{problem}; load its texts with load_preferences(path)")
     if path is not None:
         files = list_files(records.expand_path(path), layout.files)
     elif layout.hub:
@@ -154,30 +155,6 @@ def _check_download(name: str, layout: Layout, responses: pd.DataFrame) -> None:
     if layout.revision == "main":
         reason = "no revision of them is known to be right"
         _log.warning("%s: the hub's files are not verified: %s", name, reason)
-
-
-def named(name: str) -> Benchmark:
-    """The benchmark of a name.
-
-    Parameters
-    ----------
-    name : str
-        Name of a known benchmark.
-
-    Returns
-    -------
-    Benchmark
-
-    Raises
-    ------
-    DataError
-        If there is no such benchmark; the message names the nearest.
-    """
-    benchmarks = benchmarks_by_name()
-    if name not in benchmarks:
-        problem = f"load: unknown benchmark {name!r}; {nearest(name, list(benchmarks))}"
-        raise DataError(problem, "for own data use load_preferences")
-    return benchmarks[name]
 
 
 def benchmark_of(table: pd.DataFrame) -> Benchmark:
@@ -240,15 +217,13 @@ def adopt_name(texts: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
     if len(names) != 2 or set(names) & benchmarks_by_name().keys():
         return texts
     old_name, new_name = names
-    renamed = texts.copy()
-    for column in texts.columns.intersection(["benchmark", "domain", "subset"]):
-        renamed[column] = texts[column].replace(old_name, new_name)
-    return renamed
+    columns = ["benchmark", "domain", "subset"]
+    return texts.replace({column: {old_name: new_name} for column in columns})
 
 
 def chance_of_columns(columns: Iterable[str]) -> float | None:
     """What random scores earn where a summary has these columns; None where it differs
-    between subsets, or between the benchmarks that some of the columns may be of.
+    between subsets, or between the benchmarks that the columns may be of.
 
     >>> chance_of_columns(["model", "chat", "code", "easy", "overall"])
     0.5
@@ -256,12 +231,7 @@ def chance_of_columns(columns: Iterable[str]) -> float | None:
     benchmarks = benchmarks_by_name().values()
     known = set[str]().union(*(benchmark.columns for benchmark in benchmarks))
     present = known.intersection(columns)
-    chances = []
     for benchmark in benchmarks:
-        if present and present.issubset(benchmark.columns):
-            chances.append(benchmark.chance)
-    if not chances:
-        chances = [OWN.chance]
-    chance = chances[0]
-    is_shared = all(other == chance for other in chances)
-    return chance if is_shared and isinstance(chance, float) else None
+        if benchmark.chance and present and present.issubset(benchmark.columns):
+            return None
+    return HALF

@@ -5,21 +5,16 @@ sections, and the prior sets.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rmlab import records
-from rmlab.benchmarks.benchmark import (
-    Benchmark,
-    has_answers,
-    name_absent_subsets,
-    own_domains,
-)
+from rmlab.benchmarks.benchmark import Benchmark, Weights, own_domains
 from rmlab.benchmarks.layout import Layout
-from rmlab.estimation.items import Items, Parts, comparison_items
-from rmlab.estimation.weights import weighted_parts
+from rmlab.estimation.items import Items, comparison_items
 from rmlab.tables import PROMPT
 
 _LANGUAGES = ("cpp", "go", "java", "js", "python", "rust")
@@ -58,12 +53,8 @@ PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
 # In the files, in no section.
 UNCOUNTED = ("anthropic_harmless", "mtbench_human", "mtbench_gpt4")
 
-_SECTION_OF: dict[str, str] = {}
-for _section, _counts in SECTIONS.items():
-    _SECTION_OF |= dict.fromkeys(_counts, _section)
-SUBSETS = (*_SECTION_OF, *PRIOR_SETS)
 
-_PRIOR_WEIGHT = {"half": 0.5, "none": 0.0, "full": 1.0}
+_PRIOR_WEIGHT = {"half": 0.5, "none": 0.0}
 
 
 class _Released(NamedTuple):
@@ -118,60 +109,42 @@ def make_items(
     return items
 
 
-def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
+def weigh_subsets(options: Mapping[str, str]) -> Weights:
     """Sections alike, subsets inside them by published counts; prior sets at half
-    weight where a model has them all.
-
-    With weights="counts", sections are pools of their prompts. A section without one of
-    its subsets is then incomplete.
+    weight. With weights="counts", sections are pools of their prompts.
     """
-    is_pooled = options["weights"] == "counts"
-    if is_pooled:
-        weight = dict.fromkeys(SECTIONS, 1.0)
-        part = items.frame["subset"].replace(_SECTION_OF)
-    else:
-        weight = _weigh_subsets(options["weights"])
-        part = items.frame["subset"]
+    rule = options["weights"]
     prior_weight = _PRIOR_WEIGHT[options["prior_sets"]] / len(PRIOR_SETS)
-    weight |= dict.fromkeys(PRIOR_SETS, prior_weight)
+    weight = dict.fromkeys(PRIOR_SETS, prior_weight)
     weight |= dict.fromkeys(UNCOUNTED, 0.0)
-    parts = weighted_parts(part, weight)
-
-    has_prior_set = has_answers(items, PRIOR_SETS)
-    is_prior_set = np.isin(parts.names, PRIOR_SETS)
-    is_left_out = np.outer(~has_prior_set.all(axis=0), is_prior_set)
-    parts = replace(parts, weight=np.where(is_left_out, 0.0, parts.weight))
-    if is_pooled:
-        return name_absent_subsets(items, parts, SUBSETS_OF_SECTION)
-    return parts
-
-
-def _weigh_subsets(rule: str) -> dict[str, float]:
-    """Weight of each subset in its section, by its counts or alike."""
-    weight: dict[str, float] = {}
+    if rule == "counts":
+        return dict.fromkeys(SECTIONS, 1.0) | weight
     for section in SECTIONS.values():
         count = dict(section)
         if rule == "alike":
             count = dict.fromkeys(section, 1)
-        elif rule == "published-before-2024-09":
-            for name in SWAPPED.keys() & section:
-                count[name] = SWAPPED[name]
-        total = sum(count.values())
-        for subset, n in count.items():
-            weight[subset] = n / total
+        elif rule == "published-before-2024-09" and SWAPPED.keys() <= section.keys():
+            count |= SWAPPED
+        weight |= share_out(count)
     return weight
+
+
+def share_out(count: Mapping[str, int]) -> dict[str, float]:
+    """The share of each subset in its section."""
+    total = sum(count.values())
+    return {subset: n / total for subset, n in count.items()}
 
 
 REWARD_BENCH = Benchmark(
     name="reward-bench",
     title="RewardBench 1",
     source="arXiv 2403.13787, section 4; rewardbench/constants.py of its repository",
-    subsets=own_domains((*SUBSETS, *UNCOUNTED)),
+    subsets=own_domains([*chain(*SECTIONS.values()), *PRIOR_SETS, *UNCOUNTED]),
     sections={**SUBSETS_OF_SECTION, "prior_sets": PRIOR_SETS},
     columns=(*SECTIONS, "prior_sets"),
     options={
         "weights": ("published", "counts", "published-before-2024-09", "alike"),
-        "prior_sets": ("half", "none", "full"),
+        "prior_sets": ("half", "none"),
     },
     layout=Layout(
         files=("*filtered-*",),
@@ -185,6 +158,7 @@ REWARD_BENCH = Benchmark(
             "rejected_score": "scores_rejected",
         },
     ),
+    weights=weigh_subsets,
+    optional=PRIOR_SETS,
     make_items=make_items,
-    make_parts=make_parts,
 )

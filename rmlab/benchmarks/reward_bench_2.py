@@ -9,12 +9,11 @@ import numpy as np
 import pandas as pd
 
 from rmlab import tables
-from rmlab.benchmarks.benchmark import Benchmark, own_domains
+from rmlab.benchmarks.benchmark import Benchmark, Weights, own_domains
 from rmlab.benchmarks.layout import Layout
 from rmlab.estimation.best_of import SHARED_CREDIT, best_of
-from rmlab.estimation.items import LOSS, MISSING, WIN, Items, Parts, build_items
+from rmlab.estimation.items import LOSS, MISSING, WIN, Items, build_items
 from rmlab.estimation.ties import TIES, WEIGHTS, ties_score
-from rmlab.estimation.weights import weighted_parts
 from rmlab.tables import PROMPT, DataError
 
 NAMES = {
@@ -45,17 +44,13 @@ def make_items(
         parts.append(_list_best_of_four(scores[~is_ties], ties))
     if is_ties.any():
         parts.append(_list_ties(scores[is_ties]))
-    columns = ["model", *PROMPT, "subset", "credit", "outcome"]
-    rows = pd.concat(parts, ignore_index=True)[columns]
+    key = ["model", *PROMPT]
+    credits = pd.concat(parts, ignore_index=True)[[*key, "credit", "outcome"]]
 
     # A pair of Ties prompts has the columns of its first prompt.
     pair = scores["id"].str.partition(":")[2]
     prompts = scores.assign(id=scores["id"].where(~is_ties, pair))
-    prompts = prompts.drop_duplicates(["domain", "id"])
-    lacking = prompts.columns.difference(rows.columns).intersection([*by, *cluster])
-    rows = rows.merge(
-        prompts[["domain", "id", *lacking]], on=["domain", "id"], how="left"
-    )
+    rows = prompts.drop_duplicates(key).merge(credits, on=key)
     items = build_items(
         rows,
         key=PROMPT,
@@ -70,12 +65,12 @@ def make_items(
     return replace(items, bounds=bounds)
 
 
-def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
+def weigh_subsets(options: Mapping[str, str]) -> Weights:
     """The six subsets alike."""
     weight = dict.fromkeys(NAMES, 1.0)
     if options["overall"] == "without-ties":
         weight[TIES] = 0.0
-    return weighted_parts(items.frame["domain"], weight)
+    return weight
 
 
 def _list_best_of_four(scores: pd.DataFrame, ties: str) -> pd.DataFrame:
@@ -83,28 +78,20 @@ def _list_best_of_four(scores: pd.DataFrame, ties: str) -> pd.DataFrame:
     rows = best_of(scores, ties=ties)  # type: ignore[arg-type]
     is_wrong = (rows["n_answers"] != _ANSWERS) | (rows["n_chosen"] != 1)
     if is_wrong.any():
-        key = ["model", "domain", "id", "n_answers"]
-        first = rows.loc[is_wrong, key].iloc[0].to_dict()
+        first = rows.loc[is_wrong, ["model", *PROMPT]].iloc[0].to_dict()
         expected = "one chosen and three rejected answers"
         problem = f"scores: {is_wrong.sum()} prompts are not {expected}"
-        remedy = "score all answers of the benchmark"
-        raise DataError(f"{problem}, first {first}", remedy)
+        raise DataError(f"{problem}, first {first}", "score all answers")
     return rows
 
 
 def _list_ties(scores: pd.DataFrame) -> pd.DataFrame:
     """Credit and outcome of each pair of Ties prompts."""
-    rows = ties_score(scores)
-    score = rows["score"]
+    pairs = ties_score(scores)
+    score = pairs["score"]
     has_won = score >= _BEST_TIES - WEIGHTS["margin"]
-    outcome = np.where(score.isna(), MISSING, np.where(has_won, WIN, LOSS))
-    return rows.assign(
-        domain=TIES,
-        subset=TIES,
-        id=rows["number"],
-        credit=score,
-        outcome=outcome.astype(np.int8),
-    )
+    outcome = np.select([score.isna(), has_won], [MISSING, WIN], LOSS)
+    return pairs.assign(domain=TIES, id=pairs["number"], credit=score, outcome=outcome)
 
 
 REWARD_BENCH_2 = Benchmark(
@@ -130,6 +117,6 @@ REWARD_BENCH_2 = Benchmark(
             "num_correct": "num_correct",
         },
     ),
+    weights=weigh_subsets,
     make_items=make_items,
-    make_parts=make_parts,
 )

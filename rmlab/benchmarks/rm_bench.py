@@ -7,19 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from rmlab.benchmarks.benchmark import (
-    Benchmark,
-    name_absent_subsets,
-    refuse_strange,
-)
+from rmlab.benchmarks.benchmark import Benchmark, Weights
 from rmlab.benchmarks.layout import JsonRow, Layout
-from rmlab.estimation.items import NO_ROW, Items, Parts
-from rmlab.estimation.weights import weighted_parts
 from rmlab.records import Row
-from rmlab.tables import LABELS, LEVELS, PROMPT, STYLES, DataError
+from rmlab.tables import LEVELS, STYLES
 
 _SAFETY = ("safety-refuse", "safety-response")
 SUBSETS = {
@@ -37,7 +30,6 @@ _FILE = re.compile(
     rf"({'|'.join(SUBSETS)}|total_dataset)(?:_filtered)?(?:_(.+?))??"
     r"(?:_[A-Z]+_?MODEL)?(?:_\d{8}_\d{6})?$"
 )
-_CELLS = len(STYLES) ** 2
 
 
 def read_row(row: JsonRow, file: Path) -> Iterator[Row]:
@@ -56,16 +48,15 @@ def read_row(row: JsonRow, file: Path) -> Iterator[Row]:
         item = row["id"]
     else:
         raise ValueError("no field 'domain', nor a file name like chat_filtered.json")
-    prompt: Row = {
+    notes = {name: row[name] for name in _NOTES if name in row}
+    yield notes | {
         "id": item,
         "subset": subset,
         "prompt": row["prompt"],
+        "chosen": row["chosen"],
+        "rejected": row["rejected"],
         "source": row.get("subset"),
     }
-    for name in _NOTES:
-        if row.get(name) is not None:
-            prompt[name] = str(row[name])
-    yield prompt | {label: row[label] for label in LABELS}
 
 
 def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
@@ -82,48 +73,20 @@ def adapt_results(path: Path, prompts: pd.DataFrame) -> pd.DataFrame:
     return prompts.assign(domain=prompts["subset"].map(SUBSETS.__getitem__))
 
 
-def make_parts(items: Items, options: Mapping[str, str]) -> Parts:
+def weigh_domains(options: Mapping[str, str]) -> Weights:
     """The four domains alike; safety as one pool, or (`safety="split"`) as the mean of
     its two files.
     """
+    weight = dict.fromkeys(DOMAINS, 1.0)
     if options["safety"] == "split":
-        return _split_safety(items.frame)
-
-    parts = weighted_parts(items.frame["domain"], dict.fromkeys(DOMAINS, 1.0))
-    return name_absent_subsets(items, parts, {"safety": _SAFETY})
-
-
-def _split_safety(frame: pd.DataFrame) -> Parts:
-    """The two files of safety with half the weight of a domain each."""
-    files = frame["domain"].where(frame["domain"] != "safety", frame["subset"])
-    refuse_strange("subset", files.unique(), SUBSETS, "RM-Bench")
-    weight = dict.fromkeys(SUBSETS, 1.0)
-    for file in _SAFETY:
-        weight[file] = 1 / len(_SAFETY)
-    return weighted_parts(files, weight)
-
-
-def check_nine_comparisons(items: Items) -> None:
-    """Refuse prompts that have only some of their nine comparisons: an answer without a
-    row would count in nothing.
-    """
-    has_row = items.outcome != NO_ROW
-    n_rows = np.stack([np.bincount(items.prompt, weights=row) for row in has_row])
-    incomplete = (n_rows > 0) & (n_rows != _CELLS)
-    if not incomplete.any():
-        return
-    model, prompt = np.argwhere(incomplete)[0]
-    first = items.frame.loc[items.prompt == prompt, PROMPT].iloc[0].to_dict()
-    counts = f"{int(incomplete.sum())} prompts are not the nine comparisons"
-    place = f"first {first} of {items.models[model]!r}"
-    problem = f"pairs: {counts} of RM-Bench's 3x3, {place}"
-    remedy = "score all six answers of a prompt, or use accuracy(pairs, by=...)"
-    raise DataError(problem, remedy)
+        del weight["safety"]
+        weight |= dict.fromkeys(_SAFETY, 1 / len(_SAFETY))
+    return weight
 
 
 _LAYOUT = Layout(
     read_row=read_row,
-    files=("*total_dataset.json", "*_filtered.json"),
+    files=("*total_dataset.json", "*_filtered.json", "*.json"),
     hub=("THU-KEG/RM-Bench",),
     revision="a0f737936b99411e96d891699349a9570b39c82e",
     n_prompts=1327,
@@ -143,8 +106,7 @@ RM_BENCH = Benchmark(
     options={"safety": ("pooled", "split")},
     styles=STYLES,
     layout=_LAYOUT,
-    make_parts=make_parts,
-    check_complete=check_nine_comparisons,
+    weights=weigh_domains,
 )
 
 MINI = replace(

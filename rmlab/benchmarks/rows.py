@@ -50,7 +50,6 @@ def describe_row(
     """The prompts of a row, checked, with their answers as lists; DataError naming file
     and row.
     """
-    assert benchmark.layout is not None
     with refuse_unlike(f"{file}: row {number}", benchmark.title):
         prompts = list(benchmark.layout.read_row(cells, file))
     return [_check_prompt(benchmark, file, number, prompt) for prompt in prompts]
@@ -64,15 +63,16 @@ def _check_prompt(benchmark: Benchmark, file: Path, number: int, prompt: Row) ->
     item = prompt["id"]
     is_id = isinstance(item, int | str) and not isinstance(item, bool) and item != ""
     require(is_id, "id", "a whole number or a non-empty string")
-    subset = benchmark.spell_subset(prompt["subset"])
-    require(subset is not None, "subset", f"a subset of {benchmark.title}")
+    subset = str(prompt["subset"])
+    is_known = not benchmark.subsets or subset in benchmark.subsets
+    require(is_known, "subset", f"a subset of {benchmark.title}")
     asked = prompt["prompt"]
     if not isinstance(asked, str):
         asked = read_messages(asked)
     require(asked is not None, "prompt", "a string or a list of messages")
     checked = {
         **prompt,
-        "domain": benchmark.subsets.get(str(subset), subset),
+        "domain": benchmark.subsets.get(subset, subset),
         "subset": subset,
         "id": str(item),
         "prompt": asked,

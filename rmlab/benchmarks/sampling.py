@@ -1,15 +1,11 @@
 """A small part of a benchmark, for evaluations that are repeated often."""
 
-import logging
-
 import numpy as np
 import pandas as pd
 
 from rmlab import tables
 from rmlab.estimation.clustered import MIN_PROMPTS
 from rmlab.tables import PROMPT, DataError, IntArray, group_codes
-
-_log = logging.getLogger(__name__)
 
 
 def sample(responses: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
@@ -45,8 +41,8 @@ def sample(responses: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        The rows of the prompts, as they were and in their order. A domain with fewer
-        than five prompts is named in a warning, as its numbers have no interval.
+        The rows of the prompts, as they were and in their order. Numbers of a subset
+        with fewer than five prompts have no interval.
 
     Raises
     ------
@@ -62,10 +58,8 @@ def sample(responses: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
     """
     tables.require_columns(responses, PROMPT, "responses")
     prompt_number, first_rows = group_codes(responses, PROMPT)
-    strata = [*PROMPT[:-1], "subset"]
-    if "subset" not in responses:
-        strata = PROMPT[:-1]
-    stratum, _ = group_codes(responses.iloc[first_rows], strata)
+    named = {"benchmark", "domain", "subset"}.intersection(responses)
+    stratum, _ = group_codes(responses.iloc[first_rows], sorted(named))
 
     sizes = np.bincount(stratum)
     if n < len(sizes):
@@ -79,14 +73,7 @@ def sample(responses: pd.DataFrame, n: int, seed: int = 0) -> pd.DataFrame:
     for number, n_drawn in enumerate(quota):
         prompts = np.flatnonzero(stratum == number)
         is_drawn[rng.choice(prompts, n_drawn, replace=False)] = True
-    part = responses[is_drawn[prompt_number]].reset_index(drop=True)
-    n_prompts = part.drop_duplicates(PROMPT).groupby("domain", sort=False).size()
-    small = n_prompts[n_prompts < MIN_PROMPTS]
-    if len(small):
-        names = ", ".join(small.index)
-        few = f"fewer than {MIN_PROMPTS} prompts of {names}"
-        _log.warning("sample: %s: numbers that need them have no interval", few)
-    return part
+    return responses[is_drawn[prompt_number]].reset_index(drop=True)
 
 
 def _share_out(n: int, sizes: IntArray, fewest: IntArray) -> IntArray:

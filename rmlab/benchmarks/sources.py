@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -11,9 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records
-from rmlab.benchmarks import hub
-from rmlab.records import Row
-from rmlab.tables import DataError, is_broken, nearest
+from rmlab.tables import DataError, nearest, require_text
 from rmlab.text import short
 
 Cells = list[object]
@@ -54,52 +51,30 @@ def _walk(cell: object, path: str) -> object:
     return cell
 
 
-def read_source(
-    source: object, split: str | None = None, revision: str | None = None
-) -> Source:
-    """The columns of people's own data.
-
-    Parameters
-    ----------
-    source
-        A DataFrame or another table with `to_pandas()`, a split of a `DatasetDict`, an
-        iterable of dicts, a file, or a hub dataset "owner/name".
-    split, revision
-        Part and version of a dataset.
+def read_source(source: object) -> Source:
+    """The columns of people's own data: a DataFrame or another table with
+    `to_pandas()`, an iterable of dicts, or a file.
     """
     if isinstance(source, str | PathLike):
         place = records.expand_path(source)
-        data = Source(place, _read_path(place, str(source), split, revision))
+        data = Source(place, _read_path(place))
     else:
-        data = Source(IN_MEMORY, _read_memory(source, split))
+        data = Source(IN_MEMORY, _read_memory(source))
     if not len(data):
         raise DataError(f"{data.place}: no rows", "pass data with rows")
     return data
 
 
-def _read_path(
-    place: Path, name: str, split: str | None, revision: str | None
-) -> dict[str, Cells]:
-    """The columns of a file, or of a hub dataset where there is no such file."""
-    files = [place]
-    is_file = place.exists() or records.file_suffix(place) in records.SUFFIXES
-    if not is_file and re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        files = hub.fetch_pairs(name, split, revision)
-    if len(files) == 1 and records.file_suffix(files[0]) == ".parquet":
-        columns = records.read_parquet(files[0], records.list_parquet_columns)
-        return {name: _list_plain(cells) for name, cells in columns.items()}
-    rows: list[Row] = []
-    for file in files:
-        rows += records.read_rows(file)
-    return _list_columns(rows)
+def _read_path(place: Path) -> dict[str, Cells]:
+    """The columns of a file."""
+    return _list_columns(records.read_rows(place))
 
 
-def _read_memory(source: object, split: str | None) -> dict[str, Cells]:
+def _read_memory(source: object) -> dict[str, Cells]:
     """The columns of a table or of rows in memory."""
     if isinstance(source, Mapping):
-        source = source[hub.choose_split(IN_MEMORY, list(source), split)]
-    if hasattr(source, "collect"):
-        raise TypeError("source: a lazy frame has no rows yet; call collect() first")
+        problem = f"source: a mapping with the keys {short(list(source), 200)}"
+        raise DataError(problem, "pass one of them, such as source['train']")
     if hasattr(source, "to_pandas"):
         source = source.to_pandas()
     if isinstance(source, pd.DataFrame):
@@ -115,11 +90,7 @@ def _read_memory(source: object, split: str | None) -> dict[str, Cells]:
         problem = f"{IN_MEMORY}: lists are nested too deeply"
         raise DataError(problem, "pass texts, messages and numbers") from None
     for name, cells in plain.items():
-        if is_broken([name, *cells]):
-            row = next((row for row, cell in enumerate(cells) if is_broken(cell)), 0)
-            allowed = "text that UTF-8 can hold"
-            cell = {name: cells[row]}
-            records.fail(IN_MEMORY, row, cell, name, allowed, "repair the text")
+        require_text(f"{IN_MEMORY}: a column", [name, *cells])
     return plain
 
 

@@ -1,6 +1,5 @@
 """Columns of a regression: counts and steps of style of answers, the scores' spread."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -81,40 +80,32 @@ def read_counts(table: pd.DataFrame | None, keys: pd.DataFrame) -> pd.DataFrame:
     return table[names].set_axis(answer_index(table))
 
 
-def look_up(
-    counts: pd.DataFrame, keys: pd.DataFrame, names: Sequence[str]
-) -> FloatArray:
-    """Counts of the answers in `keys`, (rows, names).
-
-    Raises DataError where an answer or a name is not there.
-    """
-    for name in names:
-        if name not in counts:
-            problem = f"features: no counts {name!r}"
-            if not counts.columns.empty:
-                problem = f"{problem}; {nearest(name, [*map(str, counts)])}"
-            raise DataError(problem, "pass rmlab.styles.features(responses)")
+def look_up(counts: pd.DataFrame, keys: pd.DataFrame, name: str) -> FloatArray:
+    """A count of the answers in `keys`, (rows,); DataError where it is not there."""
+    if name not in counts:
+        problem = f"features: no counts {name!r}"
+        if not counts.columns.empty:
+            problem = f"{problem}; {nearest(name, [*map(str, counts)])}"
+        raise DataError(problem, "pass rmlab.styles.features(responses)")
     wanted = answer_index(keys)
     row = counts.index.get_indexer(wanted)
-    values = counts[[*names]].to_numpy(np.float64)[row]
-    is_absent = (row < 0) | ~np.isfinite(values).all(axis=1)
+    values = counts[name].to_numpy(np.float64)[row]
+    is_absent = (row < 0) | ~np.isfinite(values)
     if is_absent.any():
         first = wanted[int(is_absent.argmax())]
         some = f"{is_absent.sum()} of {len(keys)} texts, first {first}"
-        problem = f"features: no finite {', '.join(names)} for {some}"
+        problem = f"features: no finite {name} for {some}"
         raise DataError(problem, "count the responses that were scored")
     return values
 
 
-def look_up_sides(
-    counts: pd.DataFrame, pairs: pd.DataFrame, names: Sequence[str]
-) -> tuple[FloatArray, FloatArray]:
-    """Counts of the chosen and of the rejected answers of pairs, (rows, names) each."""
+def look_up_sides(counts: pd.DataFrame, pairs: pd.DataFrame, name: str) -> FloatArray:
+    """A count of the chosen and of the rejected answers of pairs, (rows, 2)."""
     sides = []
     for label in ("chosen", "rejected"):
         keys = pairs[PROMPT].assign(label=label, slot=pairs[f"{label}_slot"])
-        sides.append(look_up(counts, keys, names))
-    return sides[0], sides[1]
+        sides.append(look_up(counts, keys, name))
+    return np.column_stack(sides)
 
 
 def answer_column(scores: pd.DataFrame, counts: pd.DataFrame, name: str) -> FloatArray:
@@ -125,7 +116,7 @@ def answer_column(scores: pd.DataFrame, counts: pd.DataFrame, name: str) -> Floa
         # "step_markdown" is what it adds to plain.
         at_least = STEPS[name]
         return (steps >= at_least).astype(np.float64) if at_least else steps
-    count = look_up(counts, scores, [name])[:, 0]
+    count = look_up(counts, scores, name)
     # One rule for the whole column, or equal counts would differ.
     if count.min(initial=1.0) < 1:
         count = 1 + count

@@ -1,7 +1,6 @@
 """Accuracy at equal length or style: a logistic curve per model, at no difference."""
 
 from collections.abc import Callable, Sequence
-from itertools import compress
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,20 +9,17 @@ import scipy
 
 from rmlab import tables
 from rmlab.bias.answers import look_up_sides, read_counts, style_steps
-from rmlab.bias.firth import Points, fit_curve, read_points
-from rmlab.bias.groups import (
-    Estimate,
+from rmlab.bias.firth import Intercept, fit_curve, read_intercept
+from rmlab.bias.least_squares import dependence_reasons
+from rmlab.estimation.clustered import estimate_mean, t_quantile
+from rmlab.estimation.groups import (
     Group,
     Numbers,
     count_outcomes,
-    estimate,
-    estimate_mean,
     fit_groups,
     join_texts,
     list_names,
-    name_limits,
 )
-from rmlab.bias.least_squares import dependence_reasons
 from rmlab.estimation.items import Ties, credit
 from rmlab.metrics.pairing import unique_pairs
 from rmlab.tables import BoolArray, FloatArray, IntArray
@@ -33,9 +29,9 @@ _OUTCOMES_PER_COLUMN = 6
 _MAX_KNOTS = {"length": 5, "style": 4}
 # Up to so many different values, a curve passes through each of them freely.
 _FEW_VALUES = 7
-# Effective prompts (Kish) that an effect needs for an interval: with fewer, t is wider
-# than any use.
+# Effective prompts (Kish) that an interval needs: with fewer, t is wider than any use.
 _MIN_TELLING = 4
+_FEW_TELL = f"supported by fewer than {_MIN_TELLING} effective prompts"
 _WITHIN_A_QUARTER = np.log(1.25)
 _MIN_NEAR = 10  # prompts of nearly equal length below which a row says so
 _DISAGREES = 0.05  # p of the difference from near below which a row says so
@@ -90,8 +86,6 @@ def length_controlled(
         - controlled: the accuracy at equal length, with se, low, high (clustered);
         - near: the accuracy of the pairs whose lengths are within a quarter of each
           other, with near_low, near_high, n_near (prompts);
-        - effect: what a chosen answer twice as long as the rejected one adds in
-          log-odds, at the typical length, with effect_low, effect_high;
         - n_pairs, n_prompts, n_ties, missing;
         - reason: why a number is missing, that controlled and near disagree (p < 0.05),
           so that the curve does not have the shape of the preference, or that hardly
@@ -119,8 +113,7 @@ def length_controlled(
     Dubois and others (arXiv 2404.04475) for the idea; Firth (1993) for the penalty.
     """
     pairs = unique_pairs(table)
-    sides = look_up_sides(read_counts(features, pairs), pairs, [measure])
-    lengths = np.hstack(sides)
+    lengths = look_up_sides(read_counts(features, pairs), pairs, measure)
     log_ratio = np.log1p(lengths[:, 0]) - np.log1p(lengths[:, 1])
     is_near = np.abs(log_ratio) <= _WITHIN_A_QUARTER
 
@@ -128,7 +121,7 @@ def length_controlled(
         return _length_columns(lengths[group.rows], y, group.cluster)
 
     difference = lengths[:, :1] - lengths[:, 1:]
-    control = _Control([measure], ["effect"], difference, make_columns, is_near)
+    control = _Control([measure], difference, make_columns, is_near)
     return _fit_outcomes(pairs, control, by, ties, cluster, confidence)
 
 
@@ -163,11 +156,8 @@ def style_controlled(
     Returns
     -------
     DataFrame
-        As `length_controlled`, without near, and with effect_<control> and its limits
-        for each control in place of effect: what a difference of one standard deviation
-        adds in log-odds. A control that does not vary, or repeats the ones before it,
-        is left out: its effect is NaN, and `reason` says so. An effect that is
-        supported by fewer than four effective prompts (Kish) has no interval.
+        As `length_controlled`, without near. A control that does not vary, or repeats
+        the ones before it, is left out, and `reason` says so.
 
     Raises
     ------
@@ -177,7 +167,7 @@ def style_controlled(
 
     Notes
     -----
-    The likelihood has Firth's penalty, so effects are finite if a rare control decides
+    The likelihood has Firth's penalty, so the fit is finite if a rare control decides
     all of its comparisons. A curve has as many columns as the comparisons that differ
     in its control can bear. The error is the larger of the one clustered by prompt and
     the model's own, since residuals vanish where a control decides.
@@ -195,34 +185,27 @@ def style_controlled(
     differences = np.column_stack(columns)
 
     def make_columns(y: FloatArray, group: Group, is_kept: BoolArray) -> FloatArray:
-        rows = differences[group.rows]
-        # The last rows: a standard deviation of one control, nothing of the others.
-        columns = np.vstack([rows, np.diag(rows.std(axis=0))])[:, is_kept]
+        columns = differences[group.rows][:, is_kept]
         if form == "linear":
             return columns
         n_bearable = _count_bearable(y, group.cluster) // len(names)
         curves = [_style_curve(c, y, group.cluster, n_bearable) for c in columns.T]
         return np.hstack(curves)
 
-    effects = [f"effect_{name}" for name in names]
-    control = _Control(names, effects, differences, make_columns)
+    control = _Control(names, differences, make_columns)
     return _fit_outcomes(pairs, control, by, ties, cluster, confidence)
 
 
 class _Control(NamedTuple):
-    """What is to be alike in both answers.
-
-    names, effects: of the controls, and of their effects in the result; differences:
-    chosen less rejected, (rows, controls).
+    """What is to be alike in both answers: names of the controls, and their
+    differences, chosen less rejected, (rows, controls).
 
     make_columns: gives the columns of a regression, all zero where the answers do not
-    differ, and below them those of the differences whose effects are reported, (rows +
-    controls, k). It takes the outcomes, their group, and the controls that it may use.
+    differ, (rows, k), from the outcomes, their group, and which controls it may use.
     is_near: whether both answers are nearly alike, where the result shows those alone.
     """
 
     names: list[str]
-    effects: list[str]
     differences: FloatArray
     make_columns: Callable[[FloatArray, Group, BoolArray], FloatArray]
     is_near: BoolArray | None = None
@@ -242,98 +225,86 @@ def _fit_outcomes(
     def fit(group: Group) -> Numbers:
         answered = group.select(~np.isnan(earned[group.rows]))
         y = earned[answered.rows]
-        points, reasons = _fit_points(y, answered, control)
-        log_odds = estimate(points.value, points.se, points.df, confidence)
-        share = scipy.special.expit(log_odds.value[0])
+        log_odds, reasons = _fit_equal(y, answered, control)
+        half = t_quantile(np.array(log_odds.df), confidence) * log_odds.se
+        share = scipy.special.expit(log_odds.value)
+        slope = share * (1 - share)  # of the delta method
         numbers: Numbers = {
-            "accuracy": estimate_mean(y, answered, confidence).value,
+            "accuracy": estimate_mean(y, answered.cluster, confidence).value,
             "controlled": share,
-            "se": share * (1 - share) * log_odds.se[0],  # by the delta method
+            "se": np.where(np.isnan(half), np.nan, slope * log_odds.se),
             # Limits of odds keep those of a share between 0 and 1.
-            "low": scipy.special.expit(log_odds.low[0]),
-            "high": scipy.special.expit(log_odds.high[0]),
+            "low": scipy.special.expit(log_odds.value - half),
+            "high": scipy.special.expit(log_odds.value + half),
         }
         if control.is_near is not None:
-            close = control.is_near[answered.rows]
-            near, reason = _look_near(y, answered, close, points, confidence)
+            is_near = control.is_near[answered.rows]
+            near, reason = _look_near(y, answered, is_near, log_odds, confidence)
             numbers |= near
             reasons.append(reason)
-        for place, name in enumerate(control.effects, start=1):
-            numbers |= name_limits(name, Estimate(*(part[place] for part in log_odds)))
         numbers |= count_outcomes(pairs["outcome"].iloc[group.rows], answered)
         return numbers | {"reason": join_texts(reasons)}
 
     return fit_groups(pairs, by, cluster, fit)
 
 
-def _fit_points(
+def _fit_equal(
     y: FloatArray, group: Group, control: _Control
-) -> tuple[Points, list[str]]:
-    """Log-odds at no difference and of each effect, NaN where they cannot be fitted,
-    and why numbers are missing.
+) -> tuple[Intercept, list[str]]:
+    """Log-odds of a win at no difference, NaN where they cannot be fitted, and why
+    numbers are missing.
     """
-    n_points = 1 + len(control.names)
-    no_value, no_se, no_df = np.full((3, n_points), np.nan)
-    missing = Points(no_value, no_se, no_df, influence=np.zeros((1, n_points)))
+    missing = Intercept(np.nan, np.nan, np.nan, influence=np.zeros(1))
     if not len(y):
         return missing, ["no outcome"]
     if not np.ptp(y):
         return missing, ["every comparison ends alike: nothing to fit"]
     differences = control.differences[group.rows]
-    is_outside = (differences.min(axis=0) > 0) | (differences.max(axis=0) < 0)
-    outside = [f"{name} {_OUTSIDE}" for name in compress(control.names, is_outside)]
     terms = np.column_stack([np.ones(len(y)), differences])
     reasons = dependence_reasons(terms, ["", *control.names], terms)[1:]
-    if outside:
-        return missing, [*outside, *reasons, group.few]
-
     is_kept = np.array([reason == "" for reason in reasons])
-    columns = np.zeros((len(terms) + len(reasons), 0))
+    reasons.append(group.few)
+    is_outside = (differences.min(axis=0) > 0) | (differences.max(axis=0) < 0)
+    if is_outside.any():
+        name = control.names[int(is_outside.argmax())]
+        return missing, [f"{name} {_OUTSIDE}", *reasons]
+
+    columns = np.zeros((len(y), 0))
     if is_kept.any():
         columns = control.make_columns(y, group, is_kept)
-    effects = columns[len(y) :]
-    for place in np.flatnonzero(is_kept & ~effects.any(axis=1)):
-        # A curve is constant beyond the data: zero where the chosen answer never has
-        # more.
-        reasons[place] = f"{control.names[place]} is never larger in the chosen answer"
-    reasons.append(group.few)
-    curve = fit_curve(y, columns[: len(y)])
+    curve = fit_curve(y, columns)
     lowest_win = curve.log_odds[y > 0.5].min(initial=np.inf)
     highest_loss = curve.log_odds[y < 0.5].max(initial=-np.inf)
     if lowest_win > highest_loss:
         return missing, [_SEPARATION, *reasons]
 
-    # The first point is no difference: the intercept alone.
-    at_points = np.eye(n_points, 1 + columns.shape[1])
-    at_points[1:] = np.pad(effects, ((0, 0), (1, 0)))
     cluster = np.unique(group.cluster, return_inverse=True)[1]
-    points = read_points(y, curve, at_points, cluster)
-    is_reported = np.array([True, *(reason == "" for reason in reasons[:-1])])
-    has_interval = points.df >= _MIN_TELLING - 1
+    log_odds = read_intercept(y, curve, cluster)
     if group.few:
-        has_interval[:] = False
-    else:
-        few = f"supported by fewer than {_MIN_TELLING} effective prompts"
-        unsure = compress(["controlled", *control.effects], is_reported & ~has_interval)
-        reasons += [f"{name}: {few}" for name in unsure]
-    value = np.where(is_reported, points.value, np.nan)
-    df = np.where(has_interval, points.df, 0.0)
-    return points._replace(value=value, df=df), reasons
+        return log_odds._replace(df=0.0), reasons
+    if log_odds.df < _MIN_TELLING - 1:
+        return log_odds._replace(df=0.0), [*reasons, _FEW_TELL]
+    return log_odds, reasons
 
 
 def _look_near(
     y: FloatArray,
     group: Group,
     is_near: BoolArray,
-    points: Points,
+    log_odds: Intercept,
     confidence: float,
 ) -> tuple[Numbers, str]:
     """The accuracy of pairs of nearly equal length, and what speaks against the
     curve.
     """
     close = group.select(is_near)
-    mean = estimate_mean(y[is_near], close, confidence)
-    near = name_limits("near", mean) | {"n_near": close.n_prompts}
+    mean = estimate_mean(y[is_near], close.cluster, confidence)
+    near: Numbers = {
+        "near": mean.value,
+        "near_low": mean.low,
+        "near_high": mean.high,
+        "n_near": close.n_prompts,
+    }
     if close.n_prompts < _MIN_NEAR:
         return near, (
             f"equal length is hardly observed: {close.n_prompts} prompts have lengths"
@@ -343,8 +314,8 @@ def _look_near(
     # Both come from the same prompts: the error of their difference is paired.
     cluster = np.unique(group.cluster, return_inverse=True)[1]
     residual = np.where(is_near, y - mean.value, 0.0) / is_near.sum()
-    share = scipy.special.expit(points.value[0])
-    influence = share * (1 - share) * points.influence[:, 0]
+    share = scipy.special.expit(log_odds.value)
+    influence = share * (1 - share) * log_odds.influence
     influence = influence - np.bincount(cluster, residual)
     t = abs(share - mean.value[0]) / np.sqrt((influence**2).sum())
     n_clusters = len(np.unique(close.cluster))
@@ -370,17 +341,13 @@ def _length_columns(
     docs/statistics.md, Style: accuracy at equal length. `lengths` holds l_c and l_r,
     those of the chosen and of the rejected answer, (comparisons, 2).
     """
-    # The last row: one answer twice as long as the other, at the typical sum of both.
-    typical_sum = np.expm1(np.log(lengths.sum(axis=1) + 2).mean()) - 1
-    doubled = typical_sum * np.array([2 / 3, 1 / 3])
-    l_c, l_r = np.vstack([lengths, doubled]).T
-    difference = l_c - l_r
-    bent = np.tanh(difference / difference[:-1].std())
+    logs = np.log1p(lengths)
+    difference = lengths[:, 0] - lengths[:, 1]
+    bent = np.tanh(difference / difference.std())
 
     n_knots = min(2 + _count_bearable(y, cluster), _MAX_KNOTS["length"])
-    logs = np.log1p(lengths).ravel()
-    m = _spline_change(logs, n_knots, np.log1p(l_c), np.log1p(l_r))
-    g = _spline_change(bent[:-1], n_knots, bent, np.zeros(1))
+    m = _spline_change(logs.ravel(), n_knots, logs[:, 0], logs[:, 1])
+    g = _spline_change(bent, n_knots, bent, np.zeros(1))
     return np.hstack([m, g])
 
 
@@ -388,16 +355,15 @@ def _style_curve(
     column: FloatArray, y: FloatArray, cluster: IntArray, n_bearable: int
 ) -> FloatArray:
     """A curve with up to so many columns, less its value at zero: equal answers get no
-    effect. The first rows of `column` are the data.
+    effect.
     """
-    data = column[: len(y)]
     # Comparisons that do not differ in a control say nothing of its effect.
-    differs = data != 0
+    differs = column != 0
     n_told = _count_bearable(y[differs], cluster[differs])
     n_values = 1 + min(n_bearable, n_told)
     n_knots = min(max(n_values, 2), _MAX_KNOTS["style"])
     few = min(n_values, _FEW_VALUES)
-    return _spline_change(data, n_knots, column, np.zeros(1), few)
+    return _spline_change(column, n_knots, column, np.zeros(1), few)
 
 
 def _spline_change(
@@ -433,7 +399,7 @@ def _compare_control(
     if name == "style":
         # Steps are no counts: no ratio.
         return style_steps(pairs["chosen_style"]) - style_steps(pairs["rejected_style"])
-    chosen, rejected = look_up_sides(counts, pairs, [name])
+    chosen, rejected = look_up_sides(counts, pairs, name).T
     # With 1 in the denominator, two answers without a heading differ by 0, not by
     # 0 / 0.
-    return ((chosen - rejected) / (chosen + rejected + 1))[:, 0]
+    return np.asarray((chosen - rejected) / (chosen + rejected + 1))

@@ -7,9 +7,9 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.bias.answers import answer_column, demean, read_counts
-from rmlab.bias.groups import join_texts, list_names, split_rows
 from rmlab.bias.least_squares import dependence_reasons, fit_without_clusters
 from rmlab.estimation.clustered import MIN_PROMPTS
+from rmlab.estimation.groups import join_texts, list_names, split_rows
 from rmlab.tables import PROMPT, DataError, FloatArray, copy_provenance
 
 _FOLDS = 5

@@ -15,21 +15,20 @@ from rmlab.bias.answers import (
     measure_spread,
     read_counts,
 )
-from rmlab.bias.groups import (
-    Group,
-    Numbers,
-    estimate,
-    fit_groups,
-    list_names,
-    require_model,
-    split_rows,
-)
 from rmlab.bias.least_squares import (
     dependence_reasons,
     fit_without_clusters,
     jackknife,
 )
-from rmlab.estimation.clustered import t_quantile
+from rmlab.estimation.clustered import t_quantile, two_sided_p
+from rmlab.estimation.groups import (
+    Group,
+    Numbers,
+    fit_groups,
+    list_names,
+    require_model,
+    split_rows,
+)
 from rmlab.estimation.items import number_clusters
 from rmlab.tables import PROMPT, DataError, FloatArray, group_codes
 
@@ -254,9 +253,7 @@ def _fit_terms(
     # (Frisch, Waugh and Lovell).
     x = demean(design[group.rows], group.prompt)
     few = group.few
-    if not len(x):
-        reasons = ["no prompt with two scores"] * len(terms)
-    elif np.isnan(measure_spread(y, group.prompt, group.prompt).value):
+    if np.isnan(measure_spread(y, group.prompt, group.prompt).value):
         reasons = ["scores do not vary within a prompt"] * len(terms)
     else:
         raw = design[group.rows]
@@ -287,15 +284,15 @@ def _fit_terms(
 def _show_effects(fit: _Fit, confidence: float) -> Numbers:
     in_units = fit.without / fit.spread.without[:, None]
     se = np.sqrt(np.diag(jackknife(in_units, fit.effect)))
-    value, se, low, high, p = estimate(fit.effect, se, fit.df, confidence)
+    half = t_quantile(fit.df, confidence) * se
     term = np.array(fit.terms, object)
     return {
         "term": term,
-        "effect": value,
-        "se": se,
-        "low": low,
-        "high": high,
-        "p": p,
+        "effect": fit.effect,
+        "se": np.where(np.isnan(half), np.nan, se),
+        "low": fit.effect - half,
+        "high": fit.effect + half,
+        "p": two_sided_p(fit.effect, se, fit.df),
         **fit.counts,
         "caveat": np.where(term == "correct", fit.caveat, ""),
         "reason": fit.reason,

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-from rmlab.estimation.clustered import indicator
 from rmlab.tables import FloatArray, IntArray
 
 # There is always a maximum, but where a difference alone decides the steps shrink
@@ -30,14 +29,14 @@ class Curve(NamedTuple):
     log_odds: FloatArray
 
 
-class Points(NamedTuple):
-    """Log-odds at points of a curve, (points,), and the influence of each cluster on
-    them, (clusters, points).
+class Intercept(NamedTuple):
+    """Log-odds where all columns are zero, with its error, degrees of freedom, and the
+    influence of each cluster, (clusters,).
     """
 
-    value: FloatArray
-    se: FloatArray
-    df: FloatArray
+    value: float
+    se: float
+    df: float
     influence: FloatArray
 
 
@@ -89,36 +88,29 @@ def _log_likelihood(y: FloatArray, basis: FloatArray, log_odds: FloatArray) -> f
     return float(y @ log_odds - np.logaddexp(0, log_odds).sum() + penalty)
 
 
-def read_points(
-    y: FloatArray, curve: Curve, points: FloatArray, cluster: IntArray
-) -> Points:
-    """Log-odds of points (points, k) with errors and degrees of freedom.
+def read_intercept(y: FloatArray, curve: Curve, cluster: IntArray) -> Intercept:
+    """Log-odds of a curve where all columns are zero.
 
     The error is the larger of the clustered one and the model's own, since residuals
     vanish where a difference decides. The degrees of freedom are the effective number
-    of clusters that tell of the point (Kish), less one.
+    of clusters that tell of the intercept (Kish), less one.
     """
-    sensitivity = curve.inverse @ points.T
-    leverage = curve.x @ sensitivity
+    leverage = curve.x @ curve.inverse[:, 0]
     p = scipy.special.expit(curve.log_odds)
-    in_cluster = indicator(cluster, int(cluster.max()) + 1).T
-    influence = in_cluster @ (leverage * (y - p)[:, None])
+    influence = np.asarray(np.bincount(cluster, leverage * (y - p)), np.float64)
 
     # CR1, as cov_type="cluster" in statsmodels.
     n_clusters = len(influence)
     n, k = curve.x.shape
     small_sample = n_clusters / max(n_clusters - 1, 1) * (n - 1) / max(n - k, 1)
-    clustered = small_sample * (influence**2).sum(axis=0)
+    clustered = small_sample * (influence**2).sum()
 
-    weight = p * (1 - p)
-    information = in_cluster @ (leverage**2 * weight[:, None])
-    variance = information.sum(axis=0)
-    with np.errstate(invalid="ignore"):
-        share = information / variance
-        df = 1 / (share**2).sum(axis=0) - 1
-    return Points(
-        value=points @ curve.coefficients,
-        se=np.sqrt(np.maximum(clustered, variance)),
-        df=df,
+    information = np.bincount(cluster, leverage**2 * p * (1 - p))
+    variance = information.sum()
+    share = information / variance
+    return Intercept(
+        value=curve.coefficients[0],
+        se=np.sqrt(max(clustered, variance)),
+        df=1 / (share**2).sum() - 1,
         influence=influence,
     )

@@ -1,29 +1,25 @@
 """Style gap, and preference for the fancier of two versions of an answer."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from rmlab import tables
 from rmlab.bias.answers import measure_spread
-from rmlab.bias.groups import (
+from rmlab.estimation.clustered import estimate_mean, indicator
+from rmlab.estimation.estimate import estimate
+from rmlab.estimation.groups import (
     Group,
     Numbers,
     count_outcomes,
-    estimate_mean,
     fit_groups,
     require_model,
     split_rows,
 )
-from rmlab.estimation.clustered import indicator
-from rmlab.estimation.estimate import estimate
 from rmlab.estimation.items import (
     MISSING,
-    Items,
     Ties,
-    cluster_columns,
     credit,
     refuse_result_names,
 )
@@ -128,23 +124,16 @@ def style_gap(
     gaps = [subtract(*sides) for sides in zip(easy, hard, strict=True)]
     groups = groups[columns].iloc[:: len(LEVELS)].reset_index(drop=True)
 
-    paired = estimate(_complete_prompts(items), gaps, confidence)
-    frame = estimate_frame(items, groups, paired, "gap")
+    # Prompts of which a model lacks some comparisons are left out of its gap.
+    of_prompt = indicator(items.prompt, int(items.prompt.max()) + 1)
+    lacks = (items.outcome <= MISSING) & items.counts
+    is_complete = lacks @ of_prompt == 0
+    complete = items.keep(is_complete[:, items.prompt])
+    frame = estimate_frame(items, groups, estimate(complete, gaps, confidence), "gap")
     frame["easy"] = estimate(items, easy).value.ravel()
     frame["hard"] = estimate(items, hard).value.ravel()
     frame["missing"] = estimate(items, gaps).missing.ravel()
     return copy_provenance(table, frame[[*by, *_GAP_RESULTS]])
-
-
-def _complete_prompts(items: Items) -> Items:
-    """The items, prompts of which a model lacks some not answered by it at all."""
-    of_prompt = indicator(items.prompt, int(items.prompt.max()) + 1)
-    lacks = (items.lacks @ of_prompt > 0)[:, items.prompt]
-    return replace(
-        items,
-        credit=np.where(lacks, np.nan, items.credit),
-        outcome=np.where(lacks, MISSING, items.outcome).astype(np.int8),
-    )
 
 
 def style_preference(
@@ -192,31 +181,32 @@ def style_preference(
     if scores["style"].isna().all():
         remedy = "a preference needs a benchmark with styles"
         raise DataError("scores: style is missing in every row", remedy)
-    extra = [name for name in cluster_columns(scores, cluster) if name not in PROMPT]
-    versions = _cross_styles(scores, extra)
+    versions = _cross_styles(scores)
     earned = credit(versions, ties=ties)
 
     def fit(group: Group) -> Numbers:
         rows = versions.iloc[group.rows]
         won = earned[group.rows]
-        share = estimate_mean(won, group, confidence)
+        share = estimate_mean(won, group.cluster, confidence)
         difference = rows["difference"].mean()
         flat = "scores do not vary within a prompt" if np.isnan(difference) else ""
-        numbers: Numbers = {
+        return {
             "preference": share.value,
             "se": share.se,
             "low": share.low,
             "high": share.high,
             "difference": difference,
+            **count_outcomes(rows["outcome"], group.select(~np.isnan(won))),
+            "reason": share.reason.item() or flat,
         }
-        numbers |= count_outcomes(rows["outcome"], group.select(~np.isnan(won)))
-        return numbers | {"reason": share.reason.item() or flat}
 
     return copy_provenance(scores, fit_groups(versions, by, cluster, fit))
 
 
-def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
-    """One row per two answers of a prompt with the same label and different styles."""
+def _cross_styles(scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per two answers of a prompt with the same label and different styles: the
+    plainer one with all its columns, and the fancier one's style.
+    """
     prompt = group_codes(scores, PROMPT)[0]
     score = scores["score"].to_numpy()
     unit = np.full(len(scores), np.nan)
@@ -227,12 +217,10 @@ def _cross_styles(scores: pd.DataFrame, extra: list[str]) -> pd.DataFrame:
     # The label is in the key: right meets right and wrong meets wrong, so correctness
     # cannot decide.
     key = ["model", *PROMPT, "label"]
-    answers = scores[[*key, "style", "score"]].assign(unit=unit)
-    answers = answers[answers["style"].notna()]
-    plainer = answers.join(scores[["subset", *extra]]).rename(
-        columns={"style": "plainer"}
-    )
-    fancier = answers.rename(columns={"style": "fancier"})
+    plainer = scores.assign(unit=unit).dropna(subset="style")
+    plainer = plainer.rename(columns={"style": "plainer"})
+    fancier = plainer[[*key, "plainer", "score", "unit"]]
+    fancier = fancier.rename(columns={"plainer": "fancier"})
     crossed = plainer.merge(fancier, on=key, suffixes=("", "_fancier"))
     crossed = crossed[crossed["plainer"] < crossed["fancier"]]
     crossed = crossed.sort_values(

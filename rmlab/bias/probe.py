@@ -9,15 +9,14 @@ import pandas as pd
 
 from rmlab import tables
 from rmlab.bias.answers import measure_spread
-from rmlab.bias.groups import (
+from rmlab.estimation.clustered import estimate_mean
+from rmlab.estimation.difference import holm
+from rmlab.estimation.groups import (
     Group,
     Numbers,
-    estimate,
-    estimate_mean,
     fit_groups,
     list_names,
 )
-from rmlab.estimation.difference import holm
 from rmlab.scorers.base import PlainScorer, as_scorer, name_of
 from rmlab.styles.transforms import TRANSFORMS, Transform
 from rmlab.tables import PROMPT, DataError, FloatArray, group_codes, nearest
@@ -173,8 +172,7 @@ def _tabulate_changes(
         rows = changes.iloc[group.rows]
         change = rows["change"].to_numpy()
         altered = group.select(~np.isnan(change))
-        mean = estimate_mean(change, group, confidence, (-np.inf, np.inf))
-        p = estimate(mean.value, mean.se, np.maximum(mean.df, 1.0), confidence).p
+        mean = estimate_mean(change, group.cluster, confidence, (-np.inf, np.inf))
         return {
             "null": rows["null"].all(),
             "change": mean.value,
@@ -182,8 +180,7 @@ def _tabulate_changes(
             "low": mean.low,
             "high": mean.high,
             "standardised": mean.value / spread,
-            # Without a spread all moved alike, or none at all.
-            "p": np.where(mean.se == 0, mean.value == 0, p),
+            "p": mean.p,
             "p_holm": np.nan,
             "n": len(altered.rows),
             "untouched": len(group.rows) - len(altered.rows),

@@ -9,11 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from rmlab import records, scorers, tables
+from rmlab import baselines, records, scorers, tables
 from rmlab.checks.parity import parity
 from rmlab.findings import Finding, findings_table, refusal
 from rmlab.scorers.base import PlainScorer, Scorer, as_pair_scorer, as_scorer
-from rmlab.scoring.walk import ready_scorers
 from rmlab.servers import remote
 from rmlab.tables import DataError
 
@@ -62,9 +61,7 @@ def doctor(
         `nan`, `alone` (texts alone come out as together), `position` (of
         comparisons: winners that change with the order of the answers) and `saturation`
         (distinct scores, ties). A model on this machine also: `head` (its weights are
-        in the checkpoint),
-        `attention` (of Gemma 2: what keeps its cap),
-        `template`, `truncated`, `bos` (the beginning token stands
+        in the checkpoint), `template`, `truncated`, `bos` (the beginning token stands
         once: twice is another input than in training), `read` (the token that the head
         reads, or the tokens of the answer of an implicit reward: the last is the same
         in all texts), `pad` (not the end token, which other programs would take for
@@ -140,8 +137,8 @@ def _open(
     """The scorer that a string names, or the scorer itself."""
     if isinstance(scorer, str) and scorer.startswith(("http://", "https://")):
         return remote(scorer, **options, examine=False)
-    if isinstance(scorer, str) and scorer in ready_scorers():
-        scorer = ready_scorers()[scorer]
+    if isinstance(scorer, str) and scorer in baselines.ALL:
+        scorer = baselines.ALL[scorer]
     if isinstance(scorer, str | Path):
         return _open_model(scorer, options)
     if options:

@@ -11,7 +11,8 @@ import pandas as pd
 
 from rmlab import scoring, tables
 from rmlab.findings import Finding, check_rate, findings_table, grade
-from rmlab.scorers.base import Floats, Ids, PlainScorer, Scorer, Text
+from rmlab.inference.planning import common_length
+from rmlab.scorers.base import Ids, PlainScorer, Scorer, Text
 from rmlab.scorers.score_checks import label_margins
 from rmlab.tables import KEY, DataError
 
@@ -96,76 +97,36 @@ def parity(
     4  settings   pass
     5  excluded   fail
     """
-    runs = (_score_run(a, responses), _score_run(b, responses))
-    items = parity_items(runs[0].scores, runs[1].scores)
+    left = _score_run("a", a, responses)
+    right = _score_run("b", b, responses)
+    items = _join(left, right)
+    n_left = len(left.scores) - len(items)
+    n_right = len(right.scores) - len(items)
+    detail = f"{len(items)} texts in both; {n_left} only in a, {n_right} only in b"
+    remedy = "score the same responses in both"
+    status = grade(n_left == n_right == 0, True)
     findings = {
-        "texts": _check_texts(items, *runs),
+        "texts": Finding(status, detail, remedy, len(items)),
         **_check_scores(items),
         "flips": _check_flips(items),
     }
+    explanations = {"settings": _check_settings(items, left, right)}
     if responses is not None:
-        ids = _check_ids(items, responses, *runs)
+        ids = _check_ids(items, responses, left, right)
         if ids is not None:
-            findings["ids"] = ids
-    findings["settings"] = _check_settings(items, *runs)
+            explanations = {"ids": ids, **explanations}
+    findings |= explanations
 
-    has_error = findings["error"].status != "pass"
-    explained = [
-        findings[name].status for name in ("ids", "settings") if name in findings
-    ]
-    if has_error and set(explained) == {"pass"}:
-        same = findings["settings"].detail
-        if "ids" in findings:
-            same = f"{findings['ids'].detail}; {same}"
+    statuses = {finding.status for finding in explanations.values()}
+    if findings["error"].status != "pass" and statuses == {"pass"}:
+        same = "; ".join(finding.detail for finding in explanations.values())
         remedy = "compare weights, number types, and the versions of both programs"
         findings["excluded"] = Finding("fail", same, remedy)
     return findings_table(findings.items())
 
 
-def parity_items(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """List the texts that two scores tables have in common.
-
-    Parameters
-    ----------
-    a, b : DataFrame
-        Scores of one model.
-
-    Returns
-    -------
-    DataFrame
-        One row per text: its key, score_a, score_b, and error, (b - a) in standard
-        deviations of a; missing where a gives every text the same score.
-
-    Raises
-    ------
-    DataError
-        If a table has several models or missing scores, or if fewer than four texts are
-        in both.
-    """
-    left = _one_model("a", a)
-    right = _one_model("b", b)
-    items = left.merge(right, on=KEY, suffixes=("_a", "_b"))
-    if len(items) < _MIN_TEXTS:
-        problem = f"a and b: {len(items)} texts in common"
-        remedy = f"score the same responses in both, at least {_MIN_TEXTS}"
-        raise DataError(problem, remedy)
-
-    first, second = _scores(items)
-    scale = np.nan if _is_constant(first) else first.std()
-    return items.assign(error=(second - first) / scale)
-
-
-def _one_model(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Keys and scores of a table of one model."""
-    scores = tables.check_scores(table)
-    models = sorted(scores["model"].unique())
-    if len(models) != 1:
-        problem = f"{name}: has the models {models}"
-        raise DataError(problem, "give the rows of one model to compare")
-    return scores[[*KEY, "score"]]
-
-
-def _score_run(run: "ScoresOrModel", responses: pd.DataFrame | None) -> _Run:
+def _score_run(name: str, run: ScoresOrModel, responses: pd.DataFrame | None) -> _Run:
+    """The run called `name`; a scorer scores the responses first."""
     if isinstance(run, pd.DataFrame):
         scores = run
     elif responses is None:
@@ -173,35 +134,38 @@ def _score_run(run: "ScoresOrModel", responses: pd.DataFrame | None) -> _Run:
         raise DataError("responses: a scorer needs texts to score", remedy)
     else:
         scores = scoring.score(responses, run)
-    about = scores.attrs.get("provenance", {})
-    model = next(iter(scores["model"]), "")
-    return _Run(scores, about.get(model, {}), run)
+    models = sorted(tables.check_scores(scores)["model"].unique())
+    if len(models) != 1:
+        problem = f"{name}: has the models {models}"
+        raise DataError(problem, "give the rows of one model to compare")
+    provenance = scores.attrs.get("provenance", {}).get(models[0], {})
+    return _Run(scores[[*KEY, "score"]], provenance, run)
 
 
-def _scores(items: pd.DataFrame) -> tuple[Floats, Floats]:
-    first = items["score_a"].to_numpy(np.float64)
-    second = items["score_b"].to_numpy(np.float64)
-    return first, second
+def _join(left: _Run, right: _Run) -> pd.DataFrame:
+    """The texts that both runs have: key, score_a, score_b, and error, (b - a) in
+    standard deviations of a.
+    """
+    items = left.scores.merge(right.scores, on=KEY, suffixes=("_a", "_b"))
+    if len(items) < _MIN_TEXTS:
+        problem = f"a and b: {len(items)} texts in common"
+        remedy = f"score the same responses in both, at least {_MIN_TEXTS}"
+        raise DataError(problem, remedy)
+    scores = items[["score_a", "score_b"]].astype(np.float64)
+    difference = scores["score_b"] - scores["score_a"]
+    return items.assign(error=difference / scores["score_a"].std(ddof=0))
 
 
-def _is_constant(scores: Floats) -> bool:
+def _is_constant(scores: pd.Series) -> bool:
     """Whether every text has the same score, up to rounding."""
-    largest = float(np.abs(scores).max())
+    largest = float(scores.abs().max())
     return bool(np.ptp(scores) <= 1e-9 * max(largest, 1e-12))
-
-
-def _check_texts(items: pd.DataFrame, left: _Run, right: _Run) -> Finding:
-    n = len(items)
-    n_left = len(left.scores) - n
-    n_right = len(right.scores) - n
-    detail = f"{n} texts in both; {n_left} only in a, {n_right} only in b"
-    remedy = "score the same responses in both"
-    return Finding(grade(n_left == n_right == 0, True), detail, remedy, n)
 
 
 def _check_scores(items: pd.DataFrame) -> dict[str, Finding]:
     """The rows error and line."""
-    first, second = _scores(items)
+    first = items["score_a"]
+    second = items["score_b"]
     if _is_constant(first) or _is_constant(second):
         run = "a" if _is_constant(first) else "b"
         detail = f"{run} gives every text the same score: errors have no scale"
@@ -217,13 +181,13 @@ def _check_scores(items: pd.DataFrame) -> dict[str, Finding]:
     error = Finding(status, detail, "see the rows below", largest)
 
     slope, offset = np.polyfit(first, second, 1)
-    residual = np.abs(second - slope * first - offset).max() / second.std()
-    points = f"points lie up to {residual:.2g} standard deviations off the line"
-    detail = f"slope {slope:.4g}, offset {offset:.3g}; {points}"
     is_same = abs(slope - 1) <= 0.01 and abs(offset) <= 0.01 * first.std()
     remedy = "margins and thresholds do not carry over"
-    line = Finding(grade(is_same, True), detail, remedy, slope)
-    return {"error": error, "line": line}
+    detail = f"slope {slope:.4g}, offset {offset:.3g}"
+    return {
+        "error": error,
+        "line": Finding(grade(is_same, True), detail, remedy, slope),
+    }
 
 
 def _check_flips(items: pd.DataFrame) -> Finding:
@@ -266,26 +230,22 @@ def _check_ids(
         return Finding("pass", f"token ids of {len(texts)} texts are equal", value=0)
     row = different[0]
     key = " ".join(map(str, rows.loc[row, KEY[1:]]))
-    place = _first_difference(left_ids[row], right_ids[row])
-    detail = f"{len(different)} of {len(texts)} texts have other ids; first, {key}"
+    ids = left_ids[row]
+    other_ids = right_ids[row]
+    place = common_length(ids, other_ids)
+    detail = (
+        f"{len(different)} of {len(texts)} texts have other ids; first, {key}: from "
+        f"token {place} of {len(ids)} and {len(other_ids)}, "
+        f"{ids[place:][:_N_SHOWN].tolist()} and {other_ids[place:][:_N_SHOWN].tolist()}"
+    )
     remedy = "see the row settings; write texts with the same template and tokenizer"
-    return Finding("fail", f"{detail}: {place}", remedy, len(different))
+    return Finding("fail", detail, remedy, len(different))
 
 
 def _token_ids(run: _Run, texts: list[Text]) -> list[Ids] | None:
     if not isinstance(run.scorer, Scorer):
         return None
     return run.scorer.token_ids(texts)
-
-
-def _first_difference(left: np.ndarray, right: np.ndarray) -> str:
-    """Where two texts part, in words."""
-    n = min(len(left), len(right))
-    is_other = left[:n] != right[:n]
-    place = int(is_other.argmax()) if is_other.any() else n
-    ids = left[place:][:_N_SHOWN].tolist()
-    other_ids = right[place:][:_N_SHOWN].tolist()
-    return f"from token {place} of {len(left)} and {len(right)}, {ids} and {other_ids}"
 
 
 def _check_settings(items: pd.DataFrame, left: _Run, right: _Run) -> Finding:
@@ -302,12 +262,10 @@ def _check_settings(items: pd.DataFrame, left: _Run, right: _Run) -> Finding:
             values = f"{left.provenance[name]!r} and {right.provenance[name]!r}"
             different.append(f"{name} {values}")
 
-    first, second = _scores(items)
-    is_share = [
-        bool(scores.min() >= 0 and scores.max() <= 1) for scores in (first, second)
-    ]
-    if is_share[0] != is_share[1]:
-        run = "a" if is_share[0] else "b"
+    is_share = items[["score_a", "score_b"]].apply(lambda scores: scores.between(0, 1))
+    squashed = is_share.all().to_numpy()
+    if squashed[0] != squashed[1]:
+        run = "a" if squashed[0] else "b"
         different.append(f"activation (all scores of {run} lie between 0 and 1)")
     else:
         same.append("activation")

@@ -4,10 +4,11 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from rmlab import report
+from rmlab import report, scoring
 from rmlab.benchmarks import load
 from rmlab.benchmarks.registry import benchmarks_by_name
 from rmlab.cli.options import (
@@ -20,6 +21,7 @@ from rmlab.cli.options import (
     switch,
 )
 from rmlab.cli.terminal import say, say_aligned
+from rmlab.papers.printed import SEVEN_BENCHMARKS
 from rmlab.report.page import write_explorer
 from rmlab.report.sources import match_texts, read_results
 from rmlab.tables import DataError
@@ -67,6 +69,7 @@ class Report:
       rmlab report scores/ -o report.html
       rmlab report scores.csv "results/*.json" --texts mini -o report.html
       rmlab report scores/ --texts rm-bench --include-texts
+      rmlab report ./my-model --benchmarks all --benchmarks rmb=data/RMB --store scores
     """
 
     results: list[str] = RESULTS
@@ -78,9 +81,13 @@ class Report:
     include_texts: bool = switch(
         "Put prompts and answers of --texts into the page.", "--include-texts"
     )
+    benchmarks: list[str] | None = option(
+        "RESULTS are models, scored on it first: a name, name=FOLDER, or all; repeat."
+    )
+    store: str | None = option("Keeps what --benchmarks scores, to resume.")
 
     def run(self) -> None:
-        """Write the page."""
+        """Score the models, if any are to be scored, and write the page."""
         import matplotlib
 
         matplotlib.use("Agg")
@@ -88,10 +95,41 @@ class Report:
         if self.texts:
             frames = [load_texts(name, None, self.column) for name in self.texts]
             responses = pd.concat(frames, ignore_index=True)
+        source: Any = self.results
+        if self.benchmarks:
+            texts = pd.concat(_load_all(self.benchmarks), ignore_index=True)
+            # A text that stands in several benchmarks is forwarded once.
+            source = scoring.score(texts, source, store=self.store)
+            say(report.to_markdown(report.compare_benchmarks(source)))
         file = report.write_report(
-            self.results, self.out, responses=responses, texts=self.include_texts
+            source, self.out, responses=responses, texts=self.include_texts
         )
         _say_file(file)
+
+
+def _load_all(names: list[str]) -> list[pd.DataFrame]:
+    """Texts of benchmarks. Those that cannot be loaded are all named before anything
+    is scored.
+    """
+    places: dict[str, str | None] = {}
+    for given in names:
+        name, _, place = given.partition("=")
+        if name == "all":
+            places = dict.fromkeys(SEVEN_BENCHMARKS) | places
+        else:
+            places[name] = place or None
+
+    loaded = []
+    problems = []
+    for name, folder in places.items():
+        try:
+            loaded.append(load(name, path=folder))
+        except (DataError, TypeError) as error:
+            problems.append(f"{name} ({error})")
+    if problems:
+        problem = f"--benchmarks: cannot load {'; '.join(problems)}"
+        raise DataError(problem, "give name=FOLDER, or leave it out")
+    return loaded
 
 
 @dataclass(kw_only=True)

@@ -11,7 +11,17 @@ from typing import Any
 import pandas as pd
 from typer import Exit
 
-from rmlab import checks, io, judges, metrics, records, scorers, scoring, tables
+from rmlab import (
+    baselines,
+    checks,
+    io,
+    judges,
+    metrics,
+    records,
+    scorers,
+    scoring,
+    tables,
+)
 from rmlab.cli.options import (
     BENCHMARK,
     TRUNCATE,
@@ -33,7 +43,6 @@ from rmlab.judges.kinds import FAILED, PairJudge
 from rmlab.records import SUFFIXES, Row
 from rmlab.scoring import REWARD
 from rmlab.scoring.texts import list_texts
-from rmlab.scoring.walk import ready_scorers
 from rmlab.tables import DataError
 from rmlab.text import line
 
@@ -109,7 +118,7 @@ class Score(RewardModel, Run, Texts):
         not needed.
         """
         source = self.tokenizer if self.url else model
-        if source is None or model in ready_scorers():
+        if source is None or model in baselines.ALL:
             texts = list_texts(responses, tables.KEY, lists=False)
             return {"model": model, "texts": len(texts.distinct)}
 
@@ -335,20 +344,19 @@ class Doctor(RewardModel, Texts):
       rmlab doctor ./my-model
       rmlab doctor Skywork/Skywork-Reward-V2-Qwen3-0.6B rm-bench --dtype bfloat16
       rmlab doctor llm-blender/PairRM-hf rm-bench --pairwise
-      rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --local-weights ./my-rm
+      rmlab doctor my-rm --url http://127.0.0.1:8000 --kind vllm --tokenizer ./my-rm
     """
 
     model: str = argument("Model id or folder.")
     benchmark: str = argument("The benchmark to score.", "mini")
     pairwise: bool = switch("MODEL sees two answers, as PairRM does.", "--pairwise")
-    local_weights: Path | None = option("Weights of the model at --url, to compare.")
 
     def run(self) -> None:
         """Check, and print the findings; exit code 1 where a check fails."""
         keywords = self.model_keywords()
         scorer: Any = self.model
         if self.url:
-            keywords |= {"model": self.model, "weights": self.local_weights}
+            keywords["model"] = self.model
             scorer = self.url
         elif self.pairwise:
             scorer = scorers.pairwise(self.model, **keywords)

@@ -61,14 +61,13 @@ def best_of(scores: pd.DataFrame, ties: SharedCredit = "share") -> pd.DataFrame:
     is_missing = np.bincount(prompt, np.isnan(score), n_prompts) > 0
 
     share = n_right / np.maximum(n_highest, 1)  # no answer may have a score
-    credit_of_tie = {"share": share, "loss": 0 * share, "win": np.ones(n_prompts)}
+    credit = {"share": share, "loss": np.floor(share), "win": np.ceil(share)}[ties]
     places = [is_missing, n_right == 0, n_right < n_highest]
     outcome = np.select(places, [MISSING, LOSS, TIE], WIN)
-    columns = {
-        "n_chosen": n_chosen,
-        "n_answers": np.bincount(prompt),
-        "credit": np.select(places, [np.nan, 0.0, credit_of_tie[ties]], 1.0),
-        "outcome": outcome.astype(np.int8),
-    }
     prompts = scores[["model", *PROMPT, "subset"]].iloc[first_rows]
-    return prompts.reset_index(drop=True).assign(**columns)
+    return prompts.reset_index(drop=True).assign(
+        n_chosen=n_chosen,
+        n_answers=np.bincount(prompt),
+        credit=np.where(is_missing, np.nan, credit),
+        outcome=outcome.astype(np.int8),
+    )

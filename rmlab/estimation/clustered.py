@@ -79,8 +79,8 @@ class Estimate(NamedTuple):
     value, se, df, low, high : ndarray
         The number, its clustered error, degrees of freedom and limits.
     p : ndarray
-        Of a difference, two-sided: below 1 - confidence exactly where the limits
-        exclude zero. NaN for other numbers.
+        Two-sided test of zero, of a difference or a number without bounds: below
+        1 - confidence exactly where the limits exclude zero. NaN for other numbers.
     n_prompts, n_pairs, n_ties, missing : ndarray
         Prompts and values that were counted, ties among these, and values that are
         missing.
@@ -101,66 +101,69 @@ class Estimate(NamedTuple):
     reason: NDArray[np.object_]
 
 
-def group_means(
+def estimate_mean(
     value: FloatArray,
-    group: IntArray,
     cluster: IntArray,
-    n_groups: int,
-    *,
+    confidence: float,
     bounds: tuple[float, float] = (0.0, 1.0),
-    confidence: float = 0.95,
 ) -> Estimate:
-    """Means of groups of values that come in clusters.
+    """Mean of values that come in clusters.
 
     Parameters
     ----------
     value : ndarray
         (values,): NaN values count nowhere.
-    group, cluster : ndarray
-        (values,): number of the value's group and of its cluster.
-    n_groups : int
-        Number of groups.
+    cluster : ndarray
+        (values,): number of the value's cluster.
+    confidence : float
+        Coverage of the interval.
     bounds : tuple of float
         The least and the most that a value can be; infinite bounds give a plain
         clustered t.
-    confidence : float
-        Coverage of the intervals.
 
     Returns
     -------
     Estimate
-        (groups,): `n_prompts` counts clusters; no ties are counted.
+        (1,): `n_prompts` counts clusters; no ties are counted.
 
     Examples
     --------
     >>> value = np.array([1.0, 1, 1, 0, 0, 0, 1, 0, 1, 1])
-    >>> pairs_of_values = np.repeat(np.arange(5), 2)
-    >>> means = group_means(value, np.zeros(10, int), pairs_of_values, 1)
-    >>> means.value.item(), round(means.se.item(), 4), means.df.round(6).item()
+    >>> mean = estimate_mean(value, np.repeat(np.arange(5), 2), 0.95)
+    >>> mean.value.item(), round(mean.se.item(), 4), mean.df.round(6).item()
     (0.6, 0.1871, 4.0)
     """
+    sums = sum_clusters(
+        value[None],
+        pool=np.zeros(len(value), np.intp),
+        cluster=cluster,
+        weight=np.ones((1, 1)),
+        bounds=np.array([bounds]),
+    )
+    n_clusters = sums.n_clusters[:, 0]
+    reason = TOO_FEW if n_clusters < MIN_PROMPTS else ""
+    return make_estimate(
+        sums,
+        confidence,
+        n_prompts=n_clusters,
+        n_ties=np.zeros(1, np.intp),
+        missing=len(value) - sums.n_values[:, 0],
+        reason=np.array([reason if n_clusters else "nothing in group"], object),
+    )
+
+
+def group_means(
+    value: FloatArray,
+    group: IntArray,
+    cluster: IntArray,
+    n_groups: int,
+    confidence: float,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Estimate:
+    """Means of groups of values, (groups,), as `estimate_mean` has each."""
     means = []
     for rows in rows_by_code(group, n_groups):
-        sums = sum_clusters(
-            value[None, rows],
-            pool=np.zeros(len(rows), np.intp),
-            cluster=cluster[rows],
-            weight=np.ones((1, 1)),
-            bounds=np.array([bounds]),
-        )
-        n_clusters = sums.n_clusters[:, 0]
-        reason = "nothing in group"
-        if n_clusters:
-            reason = TOO_FEW if n_clusters < MIN_PROMPTS else ""
-        mean = make_estimate(
-            sums,
-            confidence,
-            n_prompts=n_clusters,
-            n_ties=np.zeros(1, np.intp),
-            missing=len(rows) - sums.n_values[:, 0],
-            reason=np.array([reason], object),
-        )
-        means.append(mean)
+        means.append(estimate_mean(value[rows], cluster[rows], confidence, bounds))
     columns = [np.concatenate(parts) for parts in zip(*means, strict=True)]
     return Estimate(*columns)
 
@@ -305,15 +308,15 @@ def interval(
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
     """Error, degrees of freedom, the two limits and p of numbers, (rows,) each.
 
-    A number has a p where it is a difference. See "The interval of a number" and "Two
-    models" in docs/statistics.md.
+    A number has a p where it is a difference or has no bounds. See "The interval of a
+    number" and "Two models" in docs/statistics.md.
     """
     se = np.sqrt(sums.variance.sum(axis=1))
     df = satterthwaite(sums.variance, sums.df)
-    p = np.full(len(se), np.nan)
     lowest, highest = sums.limits()
     if not np.isfinite([lowest, highest]).all():
         half = t_quantile(df, confidence) * se
+        p = two_sided_p(sums.value, se, df)
         return se, df, sums.value - half, sums.value + half, p
 
     center, adjusted_se, adjusted_df = add_clusters(sums)
@@ -322,10 +325,17 @@ def interval(
     # center.
     low = np.clip(np.minimum(center - half, sums.value), lowest, highest)
     high = np.clip(np.maximum(center + half, sums.value), lowest, highest)
+    p = np.full(len(se), np.nan)
     if is_difference(sums):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            p = 2 * scipy.special.stdtr(adjusted_df, -np.abs(center) / adjusted_se)
+        p = two_sided_p(center, adjusted_se, adjusted_df)
     return se, df, low, high, p
+
+
+def two_sided_p(value: FloatArray, se: FloatArray, df: FloatArray) -> FloatArray:
+    """Two-sided p of Student's t for a value of zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * scipy.special.stdtr(df, -np.abs(value) / se)
+    return np.where(value == 0, 1.0, p)
 
 
 def is_difference(sums: ClusterSums) -> bool:

@@ -1,6 +1,6 @@
 """The credit of every model on every item: all numbers are means of it."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeVar
@@ -142,24 +142,23 @@ class Items:
         has_weight: BoolArray = self.parts.weight != 0
         return has_weight[:, self.parts.of_item]
 
-    @cached_property
-    def lacks(self) -> BoolArray:
-        """(models, items): whether an item that counts has no answer."""
-        return np.asarray((self.outcome <= MISSING) & self.counts)
+    def keep(self, is_kept: BoolArray) -> "Items":
+        """The items, those that are not kept (items, or models by items) without an
+        answer.
+        """
+        return replace(
+            self,
+            credit=np.where(is_kept, self.credit, np.nan),
+            outcome=np.where(is_kept, self.outcome, MISSING).astype(np.int8),
+        )
 
     def common(self) -> "Items":
-        """The items, those that some model lacks answered by none; DataError where no
-        item is left.
-        """
+        """The items that every model has answered; DataError where there is none."""
         in_all = np.asarray((self.outcome > MISSING).all(axis=0))
         if not in_all.any():
             problem = "common: no item was answered by all models"
             raise DataError(problem, "leave some models out")
-        return replace(
-            self,
-            credit=np.where(in_all, self.credit, np.nan),
-            outcome=np.where(in_all, self.outcome, MISSING).astype(np.int8),
-        )
+        return self.keep(in_all)
 
     def shared_by(self, a: int, b: int) -> "Items":
         """Two models on what both have: an item counts where both have a credit, a part
@@ -202,15 +201,10 @@ class Items:
         if not lacks.any():
             return
         worst = int(lacks.sum(axis=1).argmax())
-        n_lacking = lacks[worst].sum()
+        count = f"{lacks[worst].sum()} of {len(self.frame)} items"
         first = self.frame.filter(ITEM).iloc[int(lacks[worst].argmax())].to_dict()
-        n_common = (self.outcome > MISSING).all(axis=0).sum()
-        problem = (
-            f"table: {self.models[worst]!r} lacks {n_lacking} of {len(self.frame)} "
-            f"items, first {first}"
-        )
-        remedy = f"pass common=True to use the {n_common} that all models answered"
-        raise DataError(problem, remedy)
+        problem = f"table: {self.models[worst]!r} lacks {count}, first {first}"
+        raise DataError(problem, "pass common=True to use what all models answered")
 
 
 def credit(pairs: pd.DataFrame, *, ties: Ties = "loss") -> FloatArray:
@@ -374,16 +368,11 @@ def count_labels(scores: pd.DataFrame, prompt: IntArray) -> tuple[IntArray, IntA
     return n_chosen, n_rejected
 
 
-def cluster_columns(table: pd.DataFrame, cluster: str | None) -> list[str]:
-    """The columns that define a cluster; DataError for one that is not there."""
-    columns = tables.default_cluster(table) if cluster is None else [cluster]
-    require_item_columns(table, [], columns)
-    return columns
-
-
 def number_clusters(table: pd.DataFrame, cluster: str | None) -> IntArray:
     """Cluster of each row; default: the prompt, or its family."""
-    return _cluster_codes(table, cluster_columns(table, cluster), PROMPT)
+    columns = tables.default_cluster(table) if cluster is None else [cluster]
+    require_item_columns(table, [], columns)
+    return _cluster_codes(table, columns, PROMPT)
 
 
 def _cluster_codes(
@@ -409,9 +398,8 @@ def require_item_columns(
                 raise DataError(f"{argument}: {name!r} is not a column here", similar)
 
 
-def refuse_result_names(by: Iterable[str], results: Collection[str]) -> None:
+def refuse_result_names(by: Iterable[Hashable], results: Iterable[Hashable]) -> None:
     """Raise DataError where a column of `by` is named like a column of the result."""
-    for name in by:
-        if name in results:
-            problem = f"by: {name!r} is a column of the result"
-            raise DataError(problem, "rename it in the table")
+    for name in set(by) & set(results):
+        problem = f"by: {name!r} is a column of the result"
+        raise DataError(problem, "rename it in the table")

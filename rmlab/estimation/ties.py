@@ -100,22 +100,19 @@ def _summarise_sides(scores: pd.DataFrame) -> pd.DataFrame:
         strange = scores["id"][is_strange].iloc[0]
         problem = f"scores: id {strange!r} in Ties is neither 'ref:N' nor 'tied:N'"
         raise DataError(problem, "load with reward-bench-2")
-    frame = scores.assign(**name)
-    side = ["benchmark", "number", "kind", "label"]
-    by_side = frame.groupby(["model", *side], sort=False, observed=True)
-    sides = pd.DataFrame(by_side["score"].agg(["min", "max", "size", "count"]))
-
-    highest_slot = by_side["slot"].max().groupby(side, observed=True).transform("max")
-    is_short = sides["size"].to_numpy() <= highest_slot.to_numpy()
-    if is_short.any():
-        first = sides[is_short].index.to_frame().iloc[0].to_dict()
-        problem = f"scores: Ties prompts lack answers, first {first}"
-        raise DataError(problem, "score all of them")
+    pair = ["model", "benchmark", "number"]
+    by_side = scores.assign(**name).groupby(
+        [*pair, "kind", "label"], sort=False, observed=True
+    )
+    sides = by_side["score"].agg(["min", "max", "size", "count"])
+    sides["last"] = by_side["slot"].max()
     wide = pd.DataFrame(sides.unstack(["kind", "label"], sort=False))
-    sizes = pd.DataFrame(wide["size"])
-    lacks_side = sizes.isna().any(axis=1).to_numpy() | (sizes.shape[1] < 4)
-    if lacks_side.any():
-        first = wide[lacks_side].index.to_frame().iloc[0].to_dict()
-        problem = f"scores: Ties prompts have no partner, first {first}"
-        raise DataError(problem, "score both ref:N and tied:N")
+
+    size = pd.DataFrame(wide["size"])
+    last_slot = wide["last"].groupby(["benchmark", "number"]).transform("max")
+    is_short = (size != last_slot + 1).any(axis=1) | (size.shape[1] < 4)
+    if is_short.any():
+        first = wide[is_short].index.to_frame().iloc[0].to_dict()
+        problem = f"scores: Ties prompts lack answers or their partner, first {first}"
+        raise DataError(problem, "score all answers of ref:N and tied:N")
     return wide

@@ -9,9 +9,9 @@ give what each text alone gives (`Backbone.alone`).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,12 @@ from rmlab.inference.planning import (
     Ints,
     Packing,
     Part,
+    Plan,
     Texts,
     Tokens,
     count_tokens,
-    cut,
-    distinct,
     lay_out,
+    plan,
 )
 
 if TYPE_CHECKING:
@@ -52,44 +52,25 @@ class Batch(NamedTuple):
     rows: "Tensor"
     where: list[Ints]
 
-    def stacked(self) -> "Tensor":
-        """The states of texts that want equally many positions, (texts, positions,
-        hidden).
-        """
-        flat = np.concatenate(self.where)
-        # The usual case, one state a text in the texts' order: looking at the rows
-        # another way copies nothing.
-        if np.array_equal(flat, np.arange(len(self.rows))):
-            return cast("Tensor", self.rows.unflatten(0, (len(self.where), -1)))
-        return _take(self.rows, np.stack(self.where))
-
 
 @dataclass
 class _Walk:
-    """Distinct texts on their way through a model, in packs or batches.
+    """Texts on their way through a model, in packs or batches.
 
-    `copies`: the numbers of the texts that each sequence is. `reads`: where each of
-    these texts is read. `cache`: what a pack has left for the next one.
+    `reads`: where each of them is read. `cache`: what a pack has left for the next one.
     """
 
     passes: Passes
-    packing: Packing
-    sequences: Texts
-    groups: Ints
-    copies: list[Ints]
+    plan: Plan
     reads: Texts
-    fill: int | None
     cache: PrefixCache = field(default_factory=PrefixCache)
 
-    def batches(self, budget: int) -> Iterator[Batch]:
+    def batches(self) -> Iterator[Batch]:
         """The states of the texts, batch by batch; a pack in which no text ends gives
         none.
         """
-        cut_again = partial(
-            cut, self.sequences, self.groups, fill=self.fill, packing=self.packing
-        )
-        parts = cut_again(np.arange(len(self.sequences)), budget)
-        for batch in until_it_fits(parts, self._forward, cut_again):
+        plan = self.plan
+        for batch in until_it_fits(plan.parts, self._forward, plan.cut):
             if len(batch.texts):
                 yield batch
 
@@ -103,7 +84,7 @@ class _Walk:
         numbers: list[int] = []
         reads: list[Ints] = []
         for number, sequence in enumerate(part.texts[:n_finished].tolist()):
-            for text in self.copies[sequence].tolist():
+            for text in self.plan.copies[sequence].tolist():
                 texts.append(text)
                 numbers.append(number)
                 reads.append(np.asarray(self.reads[text], np.intp))
@@ -111,7 +92,7 @@ class _Walk:
         counts = count_tokens(reads)
         owner = np.repeat(np.array(numbers, np.intp), counts)
         positions = np.concatenate([np.zeros(0, np.intp), *reads])
-        if self.packing.refused:
+        if self.plan.packing.refused:
             rows, where = self._padded(part, owner, positions)
         else:
             rows, where = self._packed(part, owner, positions)
@@ -124,7 +105,7 @@ class _Walk:
         # A cell of the padded batch as one number: text times its width plus position.
         width = part.tokens // len(part.texts)
         cells, where = np.unique(owner * width + positions, return_inverse=True)
-        sequences = [self.sequences[text] for text in part.texts]
+        sequences = [self.plan.sequences[text] for text in part.texts]
         texts, reads = np.divmod(cells, width)
         return _PartStates(self.passes.padded_rows(sequences, texts, reads), where)
 
@@ -132,7 +113,7 @@ class _Walk:
         """The same of a pack."""
         import torch
 
-        layout = lay_out(part, self.sequences)
+        layout = lay_out(part, self.plan.sequences)
         if not part.n_cached:
             # The first pack of a prompt: what another has left is of no use.
             self.cache = PrefixCache()
@@ -166,8 +147,9 @@ class _Walk:
         """Where texts of the prompt are read in the beginning that the next pack goes
         on from, ascending.
         """
-        in_prompt = np.flatnonzero(self.groups == self.groups[part.texts[-1]])
-        texts = np.concatenate([self.copies[number] for number in in_prompt])
+        groups = self.plan.groups
+        in_prompt = np.flatnonzero(groups == groups[part.texts[-1]])
+        texts = np.concatenate([self.plan.copies[number] for number in in_prompt])
         reads = np.concatenate([self.reads[text] for text in texts.tolist()])
         positions = np.unique(reads).astype(np.intp)
         return positions[positions < part.n_to_cache]
@@ -212,29 +194,25 @@ class Backbone:
         # Texts that the model gives the same position scale go together; it is 0 for
         # all texts of most models.
         scales = position_scales(self.model.config, count_tokens(ids))
+        fill = FILL.get(self.model.device.type)
         walks = []
         for scale in np.unique(scales):
-            texts = np.flatnonzero(scales == scale)
-            copies = [
-                texts[equal]
-                for equal in distinct([ids[text] for text in texts.tolist()])
-            ]
-            first = [int(equal[0]) for equal in copies]
             packing = self.packing
             if scale:
                 # The scale of a pass is that of its last position, and a beginning
                 # ends too early for the scale of its text.
                 packing = replace(packing, shares=False)
-            walk = _Walk(
-                self.passes,
-                packing,
-                [ids[text] for text in first],
-                np.asarray(groups)[first],
-                copies,
-                reads,
-                FILL.get(self.model.device.type),
+            texts = np.flatnonzero(scales == scale)
+            passes = plan(
+                [ids[text] for text in texts.tolist()],
+                np.asarray(groups)[texts],
+                budget=budget or model_budget(self.model),
+                fill=fill,
+                packing=packing,
             )
-            walks.append(walk.batches(budget or model_budget(self.model)))
+            copies = [texts[equal] for equal in passes.copies]
+            walk = _Walk(self.passes, replace(passes, copies=copies), reads)
+            walks.append(walk.batches())
         return chain.from_iterable(walks)
 
     def alone(self, ids: Tokens, reads: Tokens) -> "Tensor":

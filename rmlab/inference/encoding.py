@@ -4,11 +4,9 @@ token, a known end.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -17,12 +15,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from rmlab.inference.templates import (
-    FORMATS,
     Conversation,
     TemplateOptions,
     add_system,
     choose_template,
-    choose_tool_template,
     has_segments,
     pinned_date,
     read_template,
@@ -38,21 +34,14 @@ from rmlab.inference.tokenised import (
     tokenise_segments,
     tokenise_steps,
 )
-from rmlab.tables import DataError, is_response, nearest
+from rmlab.tables import DataError, is_response
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-# RewardBench's runners. The first has the tokenizer's own special tokens around the
-# rendered text, with one beginning token. twice: a beginning token for the template and
-# one for the tokenizer. dpo: that of implicit rewards.
-CONVENTIONS = ("reward-bench", "reward-bench-twice", "reward-bench-dpo")
-
 Prompt = str | Conversation
 # A text, a message of the assistant that holds more than its text, or steps.
 Response = str | Mapping[str, Any] | list[str]
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # A response that no template writes by itself.
 _SENTINEL = "zebra"
@@ -145,7 +134,10 @@ def encode(
         "left" (cut the beginning, keep the answer and the beginning token) or "right"
         (cut the end of the answer).
     convention : str, optional
-        One of CONVENTIONS, which repeat RewardBench's runners.
+        Of RewardBench's runners. "reward-bench": the tokenizer's own special tokens
+        around the rendered text, with one beginning token. "reward-bench-twice": a
+        beginning token for the template and one for the tokenizer. "reward-bench-dpo":
+        that of implicit rewards.
     separator : str, optional
         Stands behind each step of responses that are lists of steps. The tokenizer gets
         the prompt, each step and the separator apart.
@@ -161,19 +153,10 @@ def encode(
         template refuses, a system message that it does not write, texts that are too
         long, and options that do not exist.
     """
-    if convention is not None and convention not in CONVENTIONS:
-        problem = f"convention={convention!r}; {nearest(convention, CONVENTIONS)}"
-        raise DataError(problem, "None is rmlab's own")
     _check_texts(prompts, responses)
-    chosen = choose_template(tokenizer, read_template(template))
-    source, jinja = chosen
-    tool_jinja = choose_tool_template(tokenizer, chosen)
-    write = partial(
-        render, tokenizer, jinja, options=template_options, tool_jinja=tool_jinja
-    )
+    source, jinja = choose_template(tokenizer, read_template(template))
+    write = partial(render, tokenizer, jinja, options=template_options)
     numbered = _number_prompts(prompts, system)
-    if source in FORMATS:
-        _refuse_fields(source, [*chain(*numbered.conversations), *responses])
     # Once per prompt, not per response.
     prompt_texts = write(numbered.conversations, header=False)
     if system is not None:
@@ -188,10 +171,6 @@ def encode(
         texts = tokenise_steps(tokenizer, bare, steps, separator)
         texts = set_special_tokens(tokenizer, texts, None, bos)
     elif has_segments(tokenizer, template):
-        if bos is not None:
-            problem = f"bos={bos} with template='raw'"
-            remedy = "leave bos out: two segments begin as the tokenizer writes them"
-            raise DataError(problem, remedy)
         texts = tokenise_segments(tokenizer, bare, contents)
         if eos is not None:
             texts = set_end(tokenizer, texts, eos)
@@ -211,8 +190,6 @@ def encode(
     texts = limit_lengths(texts, max_length, truncate)
     # All that decides the tokens: other tokens are other scores.
     written_by = f"{jinja}\0{eos}"
-    if tool_jinja != jinja:
-        written_by += f"\0{tool_jinja}"
     if (template_options, system, bos) != (None, None, None):
         written_by += json.dumps([template_options, system, bos], sort_keys=True)
     return Encoded(
@@ -237,7 +214,6 @@ def _check_texts(prompts: Sequence[Prompt], responses: Sequence[Response]) -> No
             f"first number {empty[0]}"
         )
         raise DataError(problem, "fill them in")
-    require_unicode(prompts, responses)
 
 
 def _content(response: Response) -> str:
@@ -250,33 +226,11 @@ def _content(response: Response) -> str:
     raise DataError(problem, "join them to one text for this model")
 
 
-def _refuse_fields(source: str, messages: Sequence[Response]) -> None:
-    """Raise DataError for a message of which a named format would drop the tool calls
-    or the reasoning.
-    """
-    dropped = {"tool_calls", "reasoning_content"}
-    for message in messages:
-        if isinstance(message, Mapping) and dropped & message.keys():
-            names = ", ".join(sorted(dropped & message.keys()))
-            problem = f"template={source!r} does not write {names}"
-            raise DataError(problem, "use the model's own chat template")
-
-
 def _require_system(system: str, texts: Sequence[str]) -> None:
     """Raise DataError where the template has left out the system message."""
     if not all(system.strip() in text for text in texts):
         problem = f"system={system[:60]!r}: the chat template does not write it"
         raise DataError(problem, "put the text into the prompts")
-
-
-def require_unicode(prompts: Sequence[Prompt], *answers: Sequence[Response]) -> None:
-    """Raise DataError for half a surrogate pair, which no tokenizer can write."""
-    for number, row in enumerate(zip(prompts, *answers, strict=True)):
-        if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-            problem = (
-                f"text {number} holds half a surrogate pair, which is not a character"
-            )
-            raise DataError(problem, "repair its file")
 
 
 def _number_prompts(prompts: Sequence[Prompt], system: str | None) -> _Prompts:

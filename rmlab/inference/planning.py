@@ -87,22 +87,53 @@ class Part:
     is_cut: bool = False
 
 
-class Plan(NamedTuple):
-    """The passes of a run. Parts hold numbers of distinct sequences; `copies[n]` are
-    the texts that sequence n is.
+_DECODER = Packing(None)
+_TOKENS = attrgetter("tokens")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Distinct sequences on their way through a model.
+
+    `groups`: the prompt number of each. `copies[n]`: the texts that sequence n is.
+    `budget`, `fill`: the most tokens of a pack or batch, and of a pack of several
+    prompts (None: the budget).
     """
 
-    parts: list[Part]
+    sequences: Texts
+    groups: Ints
     copies: list[Ints]
+    budget: int
+    fill: int | None
+    packing: Packing
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """The passes; they hold numbers of sequences."""
+        return self.cut(np.arange(len(self.sequences)), self.budget)
 
     @property
     def tokens(self) -> int:
         """Tokens that are forwarded, padding included."""
         return sum(part.tokens for part in self.parts)
 
-
-_DECODER = Packing(None)
-_TOKENS = attrgetter("tokens")
+    def cut(self, numbers: Ints, budget: int) -> list[Part]:
+        """Packs or batches of the sequences of these `numbers`."""
+        if budget < 1:
+            raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
+        chosen = [self.sequences[number] for number in numbers.tolist()]
+        if self.packing.refused:
+            waste = WASTE if self.packing.pads else 0.0
+            parts = pad(count_tokens(chosen), budget, waste)
+        elif self.packing.shares:
+            parts = pack(chosen, self.groups[numbers], budget, fill=self.fill)
+        else:
+            # A text by itself shares nothing, and one that is longer than the budget is
+            # a pack of its own.
+            longest = max(map(len, chosen), default=1)
+            fill = min(self.fill or budget, budget)
+            parts = pack(chosen, numbers, max(budget, longest), fill=fill)
+        return [replace(part, texts=numbers[part.texts]) for part in parts]
 
 
 def plan(
@@ -115,8 +146,7 @@ def plan(
 ) -> Plan:
     """The passes in which token id sequences go through a model; equal ones once.
 
-    `groups[i]`: the prompt number of text i. `budget`, `fill`: the most tokens of a
-    pack or batch, and of a pack of several prompts (None: `budget`).
+    `groups[i]`: the prompt number of text i.
 
     >>> texts = [np.arange(40), np.r_[np.arange(30), 7, 7], np.arange(40)]
     >>> passes = plan(texts, [0, 0, 0])
@@ -126,37 +156,7 @@ def plan(
     copies = distinct(sequences)
     first = [int(texts[0]) for texts in copies]
     unique = [sequences[text] for text in first]
-    unique_groups = np.asarray(groups)[first]
-    numbers = np.arange(len(first))
-    parts = cut(unique, unique_groups, numbers, budget, fill=fill, packing=packing)
-    return Plan(parts, copies)
-
-
-def cut(
-    sequences: Texts,
-    groups: Ints,
-    numbers: Ints,
-    budget: int,
-    *,
-    fill: int | None,
-    packing: Packing,
-) -> list[Part]:
-    """Packs or batches of the sequences of these `numbers`."""
-    if budget < 1:
-        raise ValueError(f"budget={budget}; allowed: a positive number of tokens")
-    chosen = [sequences[number] for number in numbers.tolist()]
-    if packing.refused:
-        waste = WASTE if packing.pads else 0.0
-        parts = pad(count_tokens(chosen), budget, waste)
-    elif packing.shares:
-        parts = pack(chosen, groups[numbers], budget, fill=fill)
-    else:
-        # A text by itself shares nothing, and one that is longer than the budget is a
-        # pack of its own.
-        longest = max(map(len, chosen), default=1)
-        fill = min(fill or budget, budget)
-        parts = pack(chosen, numbers, max(budget, longest), fill=fill)
-    return [replace(part, texts=numbers[part.texts]) for part in parts]
+    return Plan(unique, np.asarray(groups)[first], copies, budget, fill, packing)
 
 
 def pad(lengths: Sequence[int] | Ints, budget: int, waste: float = WASTE) -> list[Part]:

@@ -27,25 +27,18 @@ TOOLS = "tools"
 DATE = "26 Jul 2024"
 _DAY = datetime.strptime(DATE, "%d %b %Y")
 
-# Stands before a template in place of the function of this name that transformers gives
-# to all of them: it hands templates plain data only, and so no function of ours. TEXTS:
-# the date in each format that the template names. Jinja takes away a line break behind
-# a block: without the last one it would take the template's own.
-_CLOCK = (
-    "{% macro strftime_now(format) %}{% set texts = TEXTS %}"
-    "{% if format in texts %}{{ texts[format] }}{% else %}"
-    "{{ raise_exception('it makes the format of its date') }}"
-    "{% endif %}{% endmacro %}\n"
-)
-_NAMED_FORMAT = re.compile(r"""strftime_now\(\s*(?:format=)?['"]([^'"\\]*)['"]""")
+# A call of the function that transformers gives to templates. It hands them plain data
+# only, and so no function of ours.
+_CLOCK = re.compile(r"""strftime_now\(\s*(?:format\s*=\s*)?(['"])([^'"\\]*)\1\s*\)""")
 
 
-def _pinned_clock(jinja: str) -> str:
-    """The macro `strftime_now`, which writes DATE as Python's `strftime` would."""
-    texts = {}
-    for text_format in _NAMED_FORMAT.findall(jinja):
-        texts[text_format] = _DAY.strftime(text_format)
-    return _CLOCK.replace("TEXTS", json.dumps(texts))
+def _pin(jinja: str) -> str:
+    """The template with DATE, as Python's `strftime` writes it, for the clock."""
+    pinned = _CLOCK.sub(lambda call: json.dumps(_DAY.strftime(call[2])), jinja)
+    if "strftime_now(" in pinned:
+        problem = "the chat template makes the format of its date"
+        raise DataError(problem, "write the format into the template")
+    return pinned
 
 
 def pinned_date(jinja: str) -> str | None:
@@ -67,20 +60,18 @@ def render(
     *,
     header: bool,
     options: TemplateOptions | None = None,
-    tool_jinja: str | None = None,
 ) -> list[str]:
     """Each conversation as text; `header`: with the beginning of the answer to come.
 
-    `tool_jinja`: the template of conversations with tools, if they have their own.
     Every template reads DATE instead of the clock. Raises DataError where it refuses a
     conversation or fails, and for tools or `options` that it does not read.
     """
     options = options or {}
-    if tool_jinja is None:
-        tool_jinja = jinja
-    _check_options(options, jinja + tool_jinja)
+    for name in options:
+        if not _reads(name, jinja):
+            problem = f"template_options: the chat template does not read {name!r}"
+            raise DataError(problem, "give variables that stand in its text")
     pinned = _pin(jinja)
-    pinned_tools = _pin(tool_jinja)
 
     texts = []
     # One by one, not as a batch: a refusal then names its conversation.
@@ -90,7 +81,7 @@ def render(
         if messages and messages[0]["role"] == TOOLS:
             variables[TOOLS] = json.loads(messages[0]["content"])
             messages = messages[1:]
-            if not _reads(TOOLS, tool_jinja):
+            if not _reads(TOOLS, jinja):
                 problem = (
                     f"conversation {number}: the chat template does not write the tools"
                 )
@@ -98,7 +89,7 @@ def render(
         try:
             text = tokenizer.apply_chat_template(
                 messages,
-                chat_template=pinned_tools if TOOLS in variables else pinned,
+                chat_template=pinned,
                 tokenize=False,
                 add_generation_prompt=header,
                 **variables,
@@ -111,32 +102,9 @@ def render(
     return texts
 
 
-def _pin(jinja: str) -> str:
-    """The template with DATE for the clock, where it reads that."""
-    if pinned_date(jinja) is None:
-        return jinja
-    return _pinned_clock(jinja) + jinja
-
-
 def _reads(name: str, jinja: str) -> bool:
     """Whether a variable of this name stands in the template."""
     return re.search(rf"\b{re.escape(name)}\b", jinja) is not None
-
-
-def _check_options(options: TemplateOptions, jinja: str) -> None:
-    """Raise DataError for a variable that the template does not read, or that is not
-    plain.
-    """
-    for name in options:
-        if not _reads(name, jinja):
-            problem = f"template_options: the chat template does not read {name!r}"
-            raise DataError(problem, "give variables that stand in its text")
-    try:
-        json.dumps(dict(options), sort_keys=True)
-    except (TypeError, ValueError) as error:
-        problem = f"template_options: not plain values ({error})"
-        remedy = "give what JSON holds: texts, numbers, booleans, lists, dictionaries"
-        raise DataError(problem, remedy) from error
 
 
 def _refusal(error: Exception, number: int, conversation: Conversation) -> DataError:
@@ -301,17 +269,6 @@ def choose_template(
             f"template={names}, a Jinja template, or a file that holds one"
         )
         raise DataError(problem, remedy) from error
-
-
-def choose_tool_template(
-    tokenizer: "PreTrainedTokenizerBase", chosen: ChatTemplate
-) -> str:
-    """The template of conversations with tools: as transformers has it, the tokenizer's
-    `tool_use` where there is one.
-    """
-    if chosen.source != "tokenizer":
-        return chosen.jinja
-    return str(tokenizer.get_chat_template(tools=[]))
 
 
 def has_segments(

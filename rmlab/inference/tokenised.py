@@ -1,22 +1,116 @@
-"""Rendered texts to token ids: where the response begins, both ends, and texts that are
-longer than the model's window.
+"""Rendered texts to token ids and back: a tokenizer's call without side effects, where
+the response begins, both ends, and texts that are longer than the model's window.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmlab.inference.planning import common_length
-from rmlab.inference.tokenizer_calls import SpecialTokens, call, special_tokens
 from rmlab.tables import DataError, nearest
 
 if TYPE_CHECKING:
     from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 Ids = NDArray[np.int32]
+
+# More than the four bytes that a character has at most.
+_MOST_TOKENS_OF_A_CHARACTER = 8
+
+
+class SpecialTokens(NamedTuple):
+    """The token ids that a tokenizer writes around a text: before it and behind it."""
+
+    opening: tuple[int, ...]
+    closing: tuple[int, ...]
+
+
+def call(
+    tokenizer: "PreTrainedTokenizerBase",
+    *texts: str | list[str],
+    add_special_tokens: bool,
+) -> "BatchEncoding":
+    """The tokenizer's own call without padding, truncation or warnings.
+
+    The settings that are stored in it come back afterwards.
+    """
+    # Fast tokenizers keep truncation and padding in their Rust part; a call without
+    # them switches them off for good.
+    core = getattr(tokenizer, "backend_tokenizer", None)
+    truncation = getattr(core, "truncation", None)
+    padding = getattr(core, "padding", None)
+    try:
+        encoding = tokenizer(
+            *texts,
+            add_special_tokens=add_special_tokens,
+            return_attention_mask=False,
+            verbose=False,
+        )
+    finally:
+        if core is not None and truncation is not None:
+            core.enable_truncation(**truncation)
+        if core is not None and padding is not None:
+            core.enable_padding(**padding)
+    return cast("BatchEncoding", encoding)
+
+
+def decode(
+    tokenizer: "PreTrainedTokenizerBase", ids: list[int], **options: bool
+) -> str:
+    """The text of one sequence of ids.
+
+    transformers' annotation leaves open whether one or several were given.
+    """
+    return cast(str, tokenizer.decode(ids, **options))
+
+
+def token_texts(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[str]:
+    """The text of each token, which put together are the text of all.
+
+    The bytes of one character that several tokens share go to the last of them; the
+    others are empty.
+    """
+    texts: list[str] = []
+    pending: list[int] = []
+    for token in ids:
+        pending.append(token)
+        text = decode(tokenizer, pending, clean_up_tokenization_spaces=False)
+        # Bytes that never make a character must not hold up the texts behind them.
+        is_stuck = len(pending) >= _MOST_TOKENS_OF_A_CHARACTER
+        if text.endswith("�") and not is_stuck:
+            texts.append("")
+        else:
+            texts.append(text)
+            pending = []
+    return texts
+
+
+def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
+    """An encoder's tokens at both ends (`[CLS] text [SEP]`), or a decoder's beginning
+    token and the end tokens that its tokenizer adds.
+    """
+    # Around an empty text stands what stands around any; another shows where it parts.
+    around = call(tokenizer, "", add_special_tokens=True)["input_ids"]
+    enclosed = call(tokenizer, "a", add_special_tokens=True)["input_ids"]
+    n_opening = common_length(np.array(around), np.array(enclosed))
+    opening = tuple(around[:n_opening])
+    behind = around[n_opening:]
+    n_closing = common_length(np.array(behind[::-1]), np.array(enclosed[::-1]))
+    closing = tuple(behind[len(behind) - n_closing :])
+
+    # Only encoders have both tokens: [CLS] at either end and [SEP] at the close.
+    class_token = tokenizer.cls_token_id
+    separator = tokenizer.sep_token_id
+    is_known = class_token is not None and separator is not None
+    if is_known and class_token in opening + closing and separator in closing:
+        return SpecialTokens(opening, closing)
+
+    if opening[:1] != (tokenizer.bos_token_id,):
+        opening = ()
+    return SpecialTokens(opening[:1], closing)
 
 
 @dataclass(frozen=True)
@@ -45,20 +139,13 @@ def tokenise(
     if not texts:
         return []
     encoding = call(tokenizer, texts, add_special_tokens=add_special_tokens)
-    all_ids = encoding["input_ids"]
-    if tokenizer.is_fast:
-        first_tokens = _first_tokens(encoding, texts, starts)
-    else:
-        # It cannot say where a token stands; the ids of text and beginning part where
-        # the response begins.
-        beginnings = [text[:start] for text, start in zip(texts, starts, strict=True)]
-        begun = call(tokenizer, beginnings, add_special_tokens=add_special_tokens)
-        first_tokens = []
-        for ids, beginning in zip(all_ids, begun["input_ids"], strict=True):
-            common = common_length(np.array(beginning), np.array(ids))
-            first_tokens.append(common)
-
-    rows = zip(all_ids, first_tokens, strict=True)
+    if not tokenizer.is_fast:
+        problem = f"the tokenizer {tokenizer.name_or_path!r} is written in Python"
+        remedy = "save it as a fast one: it does not say where a token stands"
+        raise DataError(problem, remedy)
+    rows = zip(
+        encoding["input_ids"], _first_tokens(encoding, texts, starts), strict=True
+    )
     return [TokenisedText(np.array(ids, np.int32), start) for ids, start in rows]
 
 
@@ -135,11 +222,6 @@ def tokenise_as_reward_bench_dpo(
     end token stands there too.
     """
     eos = tokenizer.eos_token_id
-    if eos is None:
-        problem = (
-            "convention='reward-bench' writes an end token, and this tokenizer has none"
-        )
-        raise DataError(problem, "leave it out")
     bos = tokenizer.bos_token_id
     if bos is None:
         bos = eos
@@ -268,12 +350,7 @@ def limit_lengths(
         problem = f"truncate={truncate!r}; {nearest(truncate, ['left', 'right'])}"
         raise DataError(problem, "None refuses long texts")
     if max_length is None:
-        if truncate is not None:
-            problem = f"truncate={truncate!r} without max_length"
-            raise DataError(problem, "give the model's window in tokens")
         return texts
-    if max_length < 2:
-        raise DataError(f"max_length={max_length}", "allowed: 2 tokens or more")
 
     lengths = np.array([len(text.ids) for text in texts])
     if (lengths <= max_length).all():

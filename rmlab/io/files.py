@@ -40,7 +40,7 @@ def read_scores(
         models by the part of the path that differs. The content says what a file is:
 
         - a scores table as `write_scores` writes it;
-        - a result file of the runner of RM-Bench, RewardBench 1 or 2, RMB, JudgeBench;
+        - a result file of the runner of RM-Bench, RewardBench 1 or 2, or JudgeBench;
         - a pool, which `rmlab.load_pool` takes as well: a row per candidate with
           `score`, `correct` and `prompt`, `id`, `question` or `problem`;
         - people's own data as `load_preferences` reads them, under the same ids, with

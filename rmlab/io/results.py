@@ -26,7 +26,7 @@ def find_runner(data: Source) -> Benchmark | None:
     # Columns of this name with one number are custom data.
     is_listed = isinstance(data.columns.get("score_chosen", [[]])[0], list)
     for benchmark in benchmarks_by_name().values():
-        fields = benchmark.layout and benchmark.layout.result_fields
+        fields = benchmark.layout.result_fields
         if is_listed and fields and data.columns.keys() >= {*fields.values()}:
             return benchmark
     return REWARD_BENCH if data.columns.keys() >= {*_JUDGED.values()} else None
@@ -34,7 +34,6 @@ def find_runner(data: Source) -> Benchmark | None:
 
 def read_results(data: Source, benchmark: Benchmark, model: str | None) -> pd.DataFrame:
     """The scores or comparisons of a runner's file, not checked yet."""
-    assert benchmark.layout is not None
     fields = dict(benchmark.layout.result_fields)
     if not data.columns.keys() >= {*fields.values()}:
         fields = dict(_JUDGED)
@@ -44,11 +43,10 @@ def read_results(data: Source, benchmark: Benchmark, model: str | None) -> pd.Da
     prompts = select_columns(data, fields)
     if len(prompts) == 1 and isinstance(prompts["id"][0], list):
         prompts = _unfold_lists(data.place, prompts)
-    with refuse_unlike(f"{data.place}: a row", benchmark.title):
-        prompts = benchmark.layout.adapt_results(data.place, prompts)
-    if "subset" in prompts:
-        subsets = prompts["subset"].tolist()
-        prompts["subset"] = [benchmark.spell_subset(name) or name for name in subsets]
+    adapt_results = benchmark.layout.adapt_results
+    if adapt_results is not None:
+        with refuse_unlike(f"{data.place}: a row", benchmark.title):
+            prompts = adapt_results(data.place, prompts)
     prompts = prompts.assign(benchmark=benchmark.name, id=_number_repeats(prompts))
 
     if "outcome" in prompts:

@@ -161,8 +161,8 @@ def judge(
         key; at OpenAI itself OPENAI_API_KEY, elsewhere none unless named), `version`
         (tells answers in the store apart where the model behind the name changed),
         `extra` (further fields of each request; None takes one out, as
-        `{"temperature": None}` does for models that refuse it), `concurrency`, `rate`
-        (requests per second), `retries`, `backoff`, `timeout` and `outage` (seconds for
+        `{"temperature": None}` does for models that refuse it), `concurrency`,
+        `retries`, `backoff`, `timeout` and `outage` (seconds for
         which a server that is away is waited for), `max_requests` (a run that needs
         more is refused before its first question, and no run exceeds it). On this
         machine: `base` (the model that an adapter changes), `dtype`, `device`, `batch`

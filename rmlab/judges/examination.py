@@ -18,8 +18,8 @@ from rmlab.judges.kinds import FAILED, Judge, PairJudge
 from rmlab.judges.questions import Question, count_tokens
 from rmlab.scorers.base import Floats, Rows, Text
 from rmlab.scorers.score_checks import check_position
-from rmlab.scoring.texts import comparisons
-from rmlab.scoring.walk import list_parts
+from rmlab.scoring.texts import comparisons, list_texts
+from rmlab.scoring.walk import split_subsets
 from rmlab.store import Store
 from rmlab.tables import PROMPT
 
@@ -39,8 +39,11 @@ def texts_by_judge(
     if isinstance(judge, PairJudge):
         _, texts = comparisons(responses, both_orders=judge.both_orders)
         return [(judge, texts.distinct)]
-    parts = list_parts(judge, responses)
-    return [(cast("Judge", part.scorer), part.texts.distinct) for part in parts]
+    asked = []
+    for scorer, part in split_subsets(judge, responses):
+        texts = list_texts(part, tables.KEY, lists=scorer.lists_answers)
+        asked.append((cast("Judge", scorer), texts.distinct))
+    return asked
 
 
 def cost(
@@ -93,14 +96,15 @@ def cost(
 @dataclass(frozen=True)
 class _JudgeTrial:
     """Responses that a judge was asked about, their texts by the judges of all
-    subsets, and the rows of these: score and verdict first, replies and the reason for
-    a missing score last.
+    subsets, the rows of these (score and verdict first, replies last), and the reasons
+    for missing scores.
     """
 
     judge: Judge
     responses: pd.DataFrame
     texts: list[tuple[Judge, list[Text]]]
     rows: Rows
+    reasons: list[str]
 
     @property
     def values(self) -> Floats:
@@ -111,7 +115,7 @@ class _JudgeTrial:
     def replies(self) -> list[tuple[Question, Mapping[str, Any]]]:
         """Each question with what was answered, as it is stored."""
         replies: list[tuple[Question, Mapping[str, Any]]] = []
-        stored = iter(self.rows[:, -2])
+        stored = iter(self.rows[:, -1])
         for judge, texts in self.texts:
             for text in texts:
                 answers = next(stored)
@@ -132,21 +136,23 @@ def examine_judge(
     rows = np.linspace(0, len(prompts) - 1, n_prompts).round().astype(int)
     sampled = responses.merge(prompts.iloc[rows], on=PROMPT)
     texts = texts_by_judge(judge, sampled)
-    yield from run_checks(_CHECKS, _JudgeTrial(judge, sampled, texts, _ask(texts)))
+    yield from run_checks(_CHECKS, _JudgeTrial(judge, sampled, texts, *_ask(texts)))
 
 
-def _ask(texts_of: Sequence[tuple[Judge, list[Text]]]) -> Rows:
-    """The rows of all texts in their order."""
+def _ask(texts_of: Sequence[tuple[Judge, list[Text]]]) -> tuple[Rows, list[str]]:
+    """The rows of all texts in their order, and why some have no score."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a check says it
         parts = []
+        reasons: list[str] = []
         for judge, texts in texts_of:
             columns = judge.columns + judge.hidden_columns
             rows = np.empty((len(texts), 1 + len(columns)), object)
             for positions, values in judge.stream(texts):
                 rows[positions] = values
             parts.append(rows)
-    return np.concatenate(parts)
+            reasons += judge.unscored.values()
+    return np.concatenate(parts), reasons
 
 
 def _check_answers(trial: _JudgeTrial) -> Finding:
@@ -154,7 +160,7 @@ def _check_answers(trial: _JudgeTrial) -> Finding:
     n_failed = int(is_failed.sum())
     description = "texts got no reply"
     if n_failed:
-        ((reason, _),) = Counter(trial.rows[is_failed, -1]).most_common(1)
+        ((reason, _),) = Counter(trial.reasons).most_common(1)
         description += f": {reason}"
     return check_rate(n_failed, len(is_failed), description, warn=0, fail=0.5)
 
@@ -197,7 +203,8 @@ def _check_repeat(trial: _JudgeTrial) -> Finding:
     for judge, texts in trial.texts:
         repeated.append((replace(judge, seed=judge.seed + 1), texts))
     first = trial.values
-    second = _ask(repeated)[:, 0].astype(np.float64)
+    rows, _ = _ask(repeated)
+    second = rows[:, 0].astype(np.float64)
     if isinstance(trial.judge, PairJudge):  # who wins, not how clearly
         first = np.sign(first)
         second = np.sign(second)

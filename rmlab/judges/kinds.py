@@ -101,14 +101,12 @@ class Judge(Scorer):
     read_word: ClassVar[str]
     has_objects = True
     columns = ("verdict",)
-    hidden_columns = ("replies", "reason")
-
-    def __post_init__(self) -> None:
-        self._start_counts()
+    hidden_columns = ("replies",)
 
     def _start_counts(self) -> None:
         self.counts: dict[str, Any] = dict.fromkeys(_COUNTS, 0)
         self.counts["models"] = Counter()
+        self.unscored: dict[int, str] = {}
 
     @property
     def travels(self) -> bool:  # type: ignore[override]
@@ -168,8 +166,8 @@ class Judge(Scorer):
         return questions
 
     def stream(self, texts: Sequence[Text], /) -> Stream:
-        """Yield positions of texts and their rows: score, verdict, replies and the
-        reason for a missing score. Equal questions are asked once.
+        """Yield positions of texts and their rows: score, verdict, and replies. Equal
+        questions are asked once.
         """
         self._start_counts()
         asked: dict[str, Question] = {}
@@ -192,7 +190,7 @@ class Judge(Scorer):
                     about = questions_of[position]
                     said = [answers[one.key] for one in about if one.key in answers]
                     if len(said) == len(about):
-                        rows[position] = self._read(about, said)
+                        rows[position] = self._read(position, about, said)
 
                 is_late = time.monotonic() - yielded_at >= _BATCH_SECONDS
                 is_last = len(answers) == len(asked)
@@ -216,36 +214,42 @@ class Judge(Scorer):
         """Return the rows of texts whose replies a store has, read again."""
         self._start_counts()
         restored = []
-        for text, row in zip(texts, rows, strict=True):
-            replies = [Completion(**reply) for reply in row[-2]]
-            restored.append(self._read(self.questions(text), replies))
+        for position, (text, row) in enumerate(zip(texts, rows, strict=True)):
+            replies = [Completion(**reply) for reply in row[-1]]
+            restored.append(self._read(position, self.questions(text), replies))
         return restored
 
     def _read(
-        self, questions: Sequence[Question], answers: Sequence[Completion | str]
+        self,
+        position: int,
+        questions: Sequence[Question],
+        answers: Sequence[Completion | str],
     ) -> Rows:
-        """The row of a text: score, verdict, replies and the reason for a missing
-        score; no replies where a question is to be asked again.
+        """The row of a text: score, verdict and replies; no replies where a question is
+        to be asked again.
         """
-        values: list[Any] = []
         replies = [answer for answer in answers if isinstance(answer, Completion)]
-        if len(replies) < len(answers):
-            read: list[object] = [np.nan, FAILED]
-            (reason, *_) = [answer for answer in answers if isinstance(answer, str)]
-            hidden: list[object] = [None, reason]
-        else:
+        failures = [answer for answer in answers if isinstance(answer, str)]
+        values: list[Any] = []
+        if not failures:
             for question, reply in zip(questions, replies, strict=True):
                 value = self.read_answer(reply, question)
                 if value is not None:
                     values.append(value)
-            read = [self.unread, UNPARSABLE]
-            if values:
-                read = [self._score(values), self.read_word]
-            reason = f"no verdict in {replies[0].text[-_SHOWN_CHARACTERS:]!r}"
-            hidden = [[encode(reply) for reply in replies], reason]
 
         row = np.empty(1 + len(self.columns + self.hidden_columns), object)
-        row[:] = [*read, *self._details(questions, values), *hidden]
+        row[0] = self._score(values) if values else self.unread
+        row[1] = self.read_word if values else UNPARSABLE
+        row[2:-1] = self._details(questions, values)
+        row[-1] = [encode(reply) for reply in replies]
+        if failures:
+            row[0] = np.nan
+            row[1] = FAILED
+            row[-1] = None
+            self.unscored[position] = failures[0]
+        elif not values:
+            end = replies[0].text[-_SHOWN_CHARACTERS:]
+            self.unscored[position] = f"no verdict in {end!r}"
         return row
 
     def _score(self, values: Sequence[Any]) -> float:
@@ -305,7 +309,6 @@ class PairJudge(Judge, PairScorer):
     columns = ("verdict", "place", "lean", "n_scores")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         words = self.template.text
         if not (self.letters or self.reader.reads_scores):
 

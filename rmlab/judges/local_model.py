@@ -140,7 +140,7 @@ class Local:
     @cached_property
     def choice_tokens(self) -> dict[int, str]:
         """Every token that is one of the choices."""
-        from rmlab.inference.tokenizer_calls import decode
+        from rmlab.inference.tokenised import decode
 
         tokens = {}
         for number in range(len(self.tokenizer)):
@@ -152,7 +152,7 @@ class Local:
     def ids(self, question: Question) -> list[int]:
         """Return the question's tokens by the chat template."""
         from rmlab.inference.templates import render
-        from rmlab.inference.tokenizer_calls import call
+        from rmlab.inference.tokenised import call
 
         (text,) = render(
             self.tokenizer,
@@ -243,7 +243,7 @@ class Local:
 
     def _read_text(self, tokens: "Tensor") -> Completion:
         """The text up to the token that ends it."""
-        from rmlab.inference.tokenizer_calls import decode
+        from rmlab.inference.tokenised import decode
 
         row = tokens.tolist()
         ids = list(takewhile(lambda token: token not in self._ends, row))

@@ -41,18 +41,17 @@ _OF = r"\s*(?:/|out of)\s*\d+"
 _BRACKETS = r"\[\[([^][]{1,60})\]\]"
 _BOX = r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\}){1,120})\}"
 _LAST_LINE = r"^(.+)\s*\Z"
-_INTRODUCTION = (
-    r"[ \t*_#.`>-]*(?:(?:the|final|my|overall)\s+)*"
+_INTRODUCED = (
+    r"^[ \t*_#.`>-]*(?:(?:the|final|my|overall)\s+)*"
     r"(?:verdict|rating|score|judge?ment|choice|winner|better|best|answer)\b"
-    r"[ \t*_]*(?:is\b|[:=]|-(?=\s))?[ \t*_:]*"
+    r"[ \t*_]*(?:is\b|[:=]|-(?=\s))?[ \t*_:]*(.{1,40})$"
 )
-_INTRODUCED = rf"^{_INTRODUCTION}(.{{1,40}})$"
 # The only answer that is named so: "Output (a) is better than Output (b)" has none.
 _OUTPUT = (
     r"\A(?=[\s\S]*\boutput\s*\(([a-z])\))"
     r"(?![\s\S]*\boutput\s*\((?!\1)[a-z]\))"
 )
-_TAG = r"<answer>([\s\S]*?)</answer>"
+_TAG = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
 _RESULT = r"(?:\[result\]|\bresult[ *]*:|\*\*\s*result\s*\*\*)[\s:*]*(?=(.{1,40}))"
 # One score, with the largest one, in bold, alone on its line, or introduced.
 _RATED = (
@@ -60,21 +59,21 @@ _RATED = (
     rf"|^[^\w\n-]*({_SCORE})[^\w\n]*$"
     rf"|\b(?:score|rating)\b(?:\s+of\b)?[^\w\n-]*({_SCORE}(?:{_OF})?)\b"
 )
-_WITH_LETTERS = (_BRACKETS, _BOX, _LAST_LINE, _INTRODUCED, _OUTPUT)
-_PATTERNS: dict[str, tuple[str, ...]] = {
-    DEFAULT: _WITH_LETTERS,
-    "strength": _WITH_LETTERS,
-    "boxed": (_BOX,),
-    "tag": (
-        _TAG,
-        rf"<answer>{_INTRODUCTION}(.{{1,40}}?)</answer>",
-        rf"(?={_TAG}[\s\S]*?{_TAG})",
-    ),
-    "result": (_RESULT,),
-    "scores": (r"^(.+)$", r"^(?=(.+\n\s*.+)$)", _RATED),
-    YES_NO: (),
-}
 
+
+def _compile(*patterns: str) -> list[re.Pattern[str]]:
+    return [re.compile(pattern, re.IGNORECASE | re.MULTILINE) for pattern in patterns]
+
+
+_LETTERS = _compile(_BRACKETS, _BOX, _LAST_LINE, _INTRODUCED, _OUTPUT)
+_PATTERNS = {
+    DEFAULT: _LETTERS,
+    "strength": _LETTERS,
+    "boxed": _compile(_BOX),
+    "result": _compile(_RESULT),
+    "scores": _compile(r"^(.+)$", r"^(?=(.+\n\s*.+)$)", _RATED),
+    YES_NO: [],
+}
 
 # How verdicts are written.
 _CHARACTERS = str.maketrans(
@@ -92,17 +91,21 @@ _TEX_SIGNS = {
 _TEX_SIGN = re.compile(rf"\\({'|'.join(_TEX_SIGNS)})(?![a-zA-Z])")
 _TEX_TEXT = re.compile(r"\\(?:text|math|operatorname)\w*\s*\{([^{}]*)\}")
 _MARKED = re.compile(f"{_BRACKETS}|{_BOX}")
+_WRAPPED = re.compile(rf"{_BRACKETS}|\[([^][]*)\]")
 _OUT_OF = re.compile(r"\s*(?:/|\bout of\b)\s*", re.IGNORECASE)
 _ANSWER = r"(?<![a-z])(?:assistant|answer|response|option|model)(?![a-z])"
+# What is around letters and numbers and says nothing of them.
 _NOUN = re.compile(
-    rf"{_ANSWER}|\b(?:scores?|ratings?)\b(?:\s+of\b)?|\b(?:and|vs|to)\b", re.IGNORECASE
+    rf"^\s*>|{_ANSWER}|\b(?:scores?|ratings?)\b(?:\s+of\b)?"
+    r"|\b(?:and|vs|to)\b|\.(?=\W*\Z)",
+    re.IGNORECASE | re.MULTILINE,
 )
 # An answer that is named by its number, as "**Response 2**" and "2: 6".
 _NUMBERED = re.compile(
     rf"{_ANSWER}[ *_`#]*([12])(?![\w/]|\.\d)|(?<![\w.])([12])\s*:", re.IGNORECASE
 )
 _WORD = re.compile(r"[+-]?\d*\.?\d+(?:/\d+)?|[a-z]+|[<>=~]+|\S", re.IGNORECASE)
-_IGNORED = {*"-#.:,;*_$`\"'(){}\\|"}
+_IGNORED = {*"-#:,;*_$`\"'(){}\\|"}
 _PLACES = {"FIRST": "A", "SECOND": "B"}
 # How much better A is, by the sign in "A>>B". A reply with another sign is unparsable.
 _STRENGTHS = {
@@ -186,17 +189,17 @@ def choose_reader(reader: str | Callable[[str], Any] | None) -> Reader:
         return Reader(code, lambda text: [_convert(reader(text))])
     name = reader or DEFAULT
     if name in _PATTERNS:
-        flags = re.IGNORECASE | re.MULTILINE
-        patterns = [re.compile(pattern, flags) for pattern in _PATTERNS[name]]
-        reads_scores = _PATTERNS[name] != _WITH_LETTERS
-        return Reader(name, partial(_find_matches, patterns), reads_scores)
+        patterns = _PATTERNS[name]
+        return Reader(name, partial(_find_matches, patterns), patterns != _LETTERS)
+    if name == "tag":
+        return Reader(name, _find_tagged)
     if name.startswith("json:") and name != "json:":
         return Reader(name, partial(_find_json, name.removeprefix("json:")))
     with suppress(re.error):
         pattern = re.compile(name, re.MULTILINE)
         if pattern.groups in (1, 2):
             return Reader(name, partial(_find_matches, [pattern]))
-    allowed = nearest(name, [*_PATTERNS, "json:KEY"])
+    allowed = nearest(name, [*_PATTERNS, "tag", "json:KEY"])
     remedy = f"{allowed}; or a regular expression with one group, or two of scores"
     raise DataError(f"reader={name!r}", remedy)
 
@@ -217,6 +220,15 @@ def _find_matches(patterns: Iterable[re.Pattern[str]], text: str) -> Iterator[st
     matches.sort(key=lambda match: match.start(match.lastindex or 0), reverse=True)
     for match in matches:
         yield ", ".join(group for group in match.groups() if group is not None)
+
+
+def _find_tagged(text: str) -> Iterator[str]:
+    """The contents of <answer>, and two of them, which may hold a score each."""
+    contents = _TAG.findall(text)
+    for i in reversed(range(len(contents))):
+        yield contents[i]
+        yield from _find_matches(_LETTERS, contents[i])
+        yield ", ".join(contents[i - 1 : i + 1])
 
 
 def _find_json(key: str, text: str) -> Iterator[str]:
@@ -255,20 +267,17 @@ def verdict_text(answer: Completion) -> str:
 
 def list_words(verdict: str) -> list[str]:
     r"""Return the words of a verdict in capitals: letters, signs and numbers, without
-    white space, TeX, Markdown, and the nouns around them. Of several in double brackets
-    the last one counts.
+    white space, TeX, Markdown, brackets, and the nouns around them.
 
-    >>> list_words(r"**Response 2**: \boxed{7 \text{ out of } 10}")
+    >>> list_words(r"**Score**: [[7 \text{ out of } 10]]")
     ['7/10']
     >>> list_words("Assistant A >> Assistant B"), list_words("1: 8, 2: 6.5")
     (['A', '>>', 'B'], ['A', '8', 'B', '6.5'])
     """
-    for marked in _MARKED.finditer(verdict):
-        verdict = (marked[1] or marked[2]).strip("[] ")
-    text = _replace_tex(verdict)
+    text = _TAG.sub(r"\1", _replace_tex(verdict))
+    text = _WRAPPED.sub(r"\1\2", text)
     text = _NUMBERED.sub(lambda name: "AB"[int(name[1] or name[2]) - 1], text)
     text = _NOUN.sub(" ", _OUT_OF.sub("/", text))
-    text = re.sub(r"\[([^][]*)\]", r"\1", text)
     words = [word for word in _WORD.findall(text.upper()) if word not in _IGNORED]
     return [_PLACES.get(word, word) for word in words]
 
@@ -348,8 +357,8 @@ def rating(verdict: Verdict, *, scale: Scale) -> float | None:
     (7.0, None)
     """
     if isinstance(verdict, str):
-        number, _, largest = " ".join(list_words(verdict)).partition("/")
-        if largest not in ("", f"{scale[1]:g}"):
+        number, slash, largest = " ".join(list_words(verdict)).partition("/")
+        if slash and largest != f"{scale[1]:g}":
             return None
         try:
             verdict = (float(number),)

@@ -12,11 +12,8 @@ import pandas as pd
 from rmlab import tables
 from rmlab.estimation.clustered import group_means
 from rmlab.estimation.difference import holm
-from rmlab.estimation.items import (
-    refuse_result_names,
-    require_item_columns,
-    spread,
-)
+from rmlab.estimation.groups import Group, Numbers, fit_groups
+from rmlab.estimation.items import number_clusters, spread
 from rmlab.metrics.pools import (
     Curve,
     Pools,
@@ -27,8 +24,6 @@ from rmlab.metrics.pools import (
 )
 from rmlab.tables import PROMPT, DataError, FloatArray, group_codes
 
-_CURVE = ["n", "accuracy", "se", "low", "high", "n_prompts", "missing", "reason"]
-_CURVE += ["chance", "kl", "kind"]
 _GAIN = ["comparison", "model_a", "model_b", "n_a", "n_b", "value_a", "value_b"]
 _GAIN += ["difference", "se", "low", "high", "p", "p_holm", "direction", "peak"]
 _GAIN += ["n_prompts", "missing", "reason"]
@@ -116,22 +111,23 @@ def best_of_curve(
     by = [by] if isinstance(by, str) else list(by)
     sizes = _check_sizes(sizes)
     scores = tables.check_scores(scores, allow_missing=True)
-    require_item_columns(scores, by, [])
-    refuse_result_names(by, _CURVE)
-    pools = group_pools(scores, cluster)
+    pools = group_pools(scores)
     of_scores = Curve("model", pools, selection_credit(pools))
     if not references and not holds_pools(scores, sizes or ()):
+        sizes = sizes or [2, 3, 4]
         points = _draw_points(
-            of_scores, sizes or [2, 3, 4], by, confidence, is_benchmark=True
+            of_scores, sizes, by, cluster, confidence, is_benchmark=True
         )
         return points.drop(columns=["kl", "kind"])
     if "model" not in by:
         raise DataError(f"by: {by} lacks 'model'", "add it")
     curves = [of_scores]
     if references:
-        curves += list_references(pools, cluster)
+        curves += list_references(pools)
     sizes = sizes or pools.default_sizes()
-    points_of = [_draw_points(curve, sizes, by, confidence) for curve in curves]
+    points_of = []
+    for curve in curves:
+        points_of.append(_draw_points(curve, sizes, by, cluster, confidence))
     return pd.concat(points_of, ignore_index=True)
 
 
@@ -139,6 +135,7 @@ def _draw_points(
     curve: Curve,
     sizes: Sequence[int],
     by: list[str],
+    cluster: str | None,
     confidence: float,
     *,
     is_benchmark: bool = False,
@@ -149,64 +146,62 @@ def _draw_points(
     and draws that hold the right one.
     """
     pools = curve.pools
-    group, first_rows = group_codes(pools.prompts, by)
-    names = pools.prompts[by].iloc[first_rows].reset_index(drop=True)
-    smallest = np.full(len(names), pools.size.max())
-    np.minimum.at(smallest, group, pools.size)
-    chance = np.bincount(group, pools.n_right / pools.size) / np.bincount(group)
-    frames = []
-    for n in sizes:
-        credit = curve.credit(n)
-        if is_benchmark:
-            # The right one is among n of N answers in n / N of all draws; the others
-            # earn nothing.
-            credit *= pools.size / n
-            places = np.flatnonzero((pools.n_right == 1) & (pools.size >= n))
-        else:
-            credit[smallest[group] < n] = np.nan
-            places = np.arange(len(group))
+    n = np.array(sizes)
+    credits = np.array([curve.credit(size) for size in sizes])
+    counts = np.ones(credits.shape, bool)
+    if is_benchmark:
+        counts = (pools.n_right == 1) & (pools.size >= n[:, None])
+        # The right one is among n of N answers in n / N of all draws; the others earn
+        # nothing.
+        credits *= pools.size / n[:, None]
+
+    def fit(group: Group) -> Numbers:
+        size = pools.size[group.rows]
+        is_beyond = (n > size.min()) & (not is_benchmark)
+        credit = np.where(is_beyond[:, None], np.nan, credits[:, group.rows])
+        is_counted = counts[:, group.rows]
+        place, prompt = np.nonzero(is_counted)
         means = group_means(
-            credit[places],
-            group[places],
-            pools.cluster[places],
-            len(names),
-            confidence=confidence,
+            credit[is_counted],
+            place,
+            group.cluster[prompt],
+            len(sizes),
+            confidence,
         )
         reason = np.where(means.n_pairs == 0, curve.reason or _NO_SCORES, means.reason)
-        if not is_benchmark:
-            too_small = [_too_small(size) for size in smallest]
-            reason = np.where(smallest < n, too_small, reason)
-        points = names.assign(
-            n=n,
-            accuracy=means.value,
-            se=means.se,
-            low=means.low,
-            high=means.high,
-            n_prompts=means.n_pairs,
-            missing=means.missing,
-            reason=pd.Series(reason, dtype="str"),
-            chance=1 / n if is_benchmark else chance,
-            kl=np.log(n) - (n - 1) / n,
-            kind=curve.kind,
-        )
-        frames.append(points.iloc[np.unique(group[places])])
-    drawn = pd.concat(frames).sort_index(kind="stable", ignore_index=True)
-    if drawn.empty:
+        share_right = (pools.n_right[group.rows] / size).mean()
+        return {
+            "n": n,
+            "accuracy": means.value,
+            "se": means.se,
+            "low": means.low,
+            "high": means.high,
+            "n_prompts": means.n_pairs,
+            "missing": means.missing,
+            "reason": np.where(is_beyond, _too_small(size.min()), reason),
+            "chance": 1 / n if is_benchmark else share_right,
+            "kl": np.log(n) - (n - 1) / n,
+            "kind": curve.kind,
+        }
+
+    points = fit_groups(pools.prompts, by, cluster, fit)
+    points = points[points["n_prompts"] + points["missing"] > 0]
+    if points.empty:
         problem = f"sizes: no prompt has one chosen and {sizes[0] - 1} rejected answers"
         raise DataError(problem, "ask for fewer")
-    return drawn
+    return points.reset_index(drop=True)
 
 
 def _check_sizes(sizes: Sequence[int] | None) -> list[int] | None:
     """The distinct sizes in their order."""
     if sizes is None:
         return None
-    numbers = np.asarray(sizes)
-    is_whole = numbers.ndim == 1 and numbers.dtype.kind in "iu"
-    if not is_whole or numbers.size == 0 or numbers.min() < 1:
+    numbers = np.unique(sizes)
+    is_whole = np.ndim(sizes) == 1 and numbers.dtype.kind in "iu"
+    if not is_whole or not numbers.size or numbers[0] < 1:
         allowed = "whole numbers from 1, for example (1, 2, 4)"
         raise ValueError(f"sizes: {sizes!r}; allowed: {allowed}")
-    return [int(n) for n in np.unique(numbers)]
+    return list(map(int, numbers))
 
 
 def _too_small(n_candidates: int) -> str:
@@ -269,7 +264,7 @@ def best_of_gain(
     """
     sizes = _check_sizes(sizes)
     scores = tables.check_scores(scores, allow_missing=True)
-    pools = group_pools(scores, cluster)
+    pools = group_pools(scores)
     sizes = sizes or pools.default_sizes()
     names = pools.prompts["model"].unique()
     contrasts = list(_list_contrasts(len(names), sizes))
@@ -285,14 +280,14 @@ def best_of_gain(
     credit_b = np.array([credits[row.n_b][row.model_b] for row in contrasts])
     difference = credit_a - credit_b
     n_rows, n_prompts = difference.shape
-    _, first_rows = group_codes(pools.prompts.drop(columns="model"), PROMPT)
+    prompts = pools.prompts.drop_duplicates(PROMPT)
     test = group_means(
         difference.ravel(),
         np.repeat(np.arange(n_rows), n_prompts),
-        np.tile(pools.cluster[first_rows], n_rows),
+        np.tile(number_clusters(prompts, cluster), n_rows),
         n_rows,
+        confidence,
         bounds=(-1.0, 1.0),
-        confidence=confidence,
     )
     is_missing = np.isnan(difference)
     smallest = pools.size.min()

@@ -11,7 +11,6 @@ import pandas as pd
 
 from rmlab.estimation.best_of import N_CANDIDATES
 from rmlab.estimation.clustered import rows_by_code
-from rmlab.estimation.items import number_clusters
 from rmlab.estimation.ties import TIES
 from rmlab.tables import (
     KEY,
@@ -33,8 +32,8 @@ _ROUNDING = 1e-12  # sums of rewards that differ by less are equal
 class Pools(NamedTuple):
     """Candidates, their prompts (those of each model), and what is counted of these.
 
-    `prompt`, `score` and `is_right` are (candidates,); `prompts`, `size`, `n_right` and
-    `cluster` have one entry per model and prompt.
+    `prompt`, `score` and `is_right` are (candidates,); `prompts`, `size` and `n_right`
+    have one entry per model and prompt.
     """
 
     candidates: pd.DataFrame
@@ -44,7 +43,6 @@ class Pools(NamedTuple):
     prompts: pd.DataFrame
     size: IntArray
     n_right: IntArray
-    cluster: IntArray
 
     def default_sizes(self) -> list[int]:
         """Powers of two up to the smallest pool."""
@@ -79,22 +77,20 @@ def holds_pools(scores: pd.DataFrame, sizes: Sequence[int] = ()) -> bool:
     return not ((n_right == 1) & has_wrong).all()
 
 
-def group_pools(scores: pd.DataFrame, cluster: str | None) -> Pools:
+def group_pools(scores: pd.DataFrame) -> Pools:
     """The candidates of a checked table of scores by model and prompt."""
     if scores.empty:
         raise DataError("scores: no rows", "look at how they were selected")
     prompt, first_rows = group_codes(scores, ["model", *PROMPT])
-    prompts = scores.iloc[first_rows].reset_index(drop=True)
     is_right = (scores["label"] == "chosen").to_numpy()
     return Pools(
         candidates=scores,
         prompt=prompt,
         score=scores["score"].to_numpy(np.float64),
         is_right=is_right,
-        prompts=prompts,
+        prompts=scores.iloc[first_rows].reset_index(drop=True),
         size=np.bincount(prompt),
         n_right=np.bincount(prompt[is_right], minlength=len(first_rows)),
-        cluster=number_clusters(prompts, cluster),
     )
 
 
@@ -144,22 +140,22 @@ def _share_of_draws(n_marked: IntArray, size: IntArray, n: int) -> FloatArray:
     return share
 
 
-def list_references(pools: Pools, cluster: str | None) -> Iterator[Curve]:
+def list_references(pools: Pools) -> Iterator[Curve]:
     """What a score is compared with: the best and the blind ways to select."""
     candidates = pools.candidates.drop_duplicates(KEY)
 
     def select_by(kind: str, name: str, score: pd.Series | float) -> Curve:
-        scored = group_pools(candidates.assign(model=name, score=score), cluster)
+        scored = group_pools(candidates.assign(model=name, score=score))
         return Curve(kind, scored, selection_credit(scored))
 
     is_right = (candidates["label"] == "chosen").astype(float)
     yield select_by("any right", "any right", is_right)
     yield select_by("random", "random", 0.0)
     if "answer" in candidates:
-        voters = group_pools(candidates.assign(model="majority", score=1.0), cluster)
+        voters = group_pools(candidates.assign(model="majority", score=1.0))
         yield Curve("majority", voters, _vote_credit(voters))
         for _, rows in pools.candidates.groupby("model", sort=False):
-            voters = group_pools(rows.reset_index(drop=True), cluster)
+            voters = group_pools(rows.reset_index(drop=True))
             reason = ""
             if (voters.score < 0).any():
                 reason = "votes weigh at least 0: some rewards are negative"

@@ -10,7 +10,7 @@ import pandas as pd
 from rmlab import tables
 from rmlab.benchmarks.benchmark import Benchmark
 from rmlab.benchmarks.registry import benchmark_of
-from rmlab.estimation.items import NO_STYLE, Items, Parts
+from rmlab.estimation.items import Items, Parts
 from rmlab.estimation.weights import Average, Number, domain_parts, weighted_mean
 from rmlab.metrics.pairing import as_pairs
 from rmlab.tables import DataError, IntArray
@@ -147,7 +147,7 @@ def _select_parts(benchmark: Benchmark, items: Items) -> Iterator[_Selected]:
 
 def _select_styles(items: Items) -> Iterator[_Selected]:
     """Levels, and pairs of styles, where all comparisons have them."""
-    if (items.style_code == NO_STYLE).any():
+    if not items.has_levels:
         return
     level = items.frame["level"].to_numpy(object)
     for name in tables.LEVELS:

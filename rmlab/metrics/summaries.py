@@ -18,11 +18,7 @@ from rmlab.tables import LEVELS, STYLES, DataError, copy_provenance, group_codes
 _UNCERTAINTY = ["se", "low", "high", "n_prompts", "n_ties", "missing"]
 _LABELS = ["average", "reason"]
 _RANKING = ["rank", "kind", "rank_low", "rank_high", "group"]
-_COMPARISON = ["model_a", "model_b", "value_a", "value_b", "difference", "p", "p_holm"]
-_COMPARISON += ["agreement", "n_ties_a", "n_ties_b"]
 _RESERVED = {"model", "overall", *LEVELS, *_UNCERTAINTY, *_LABELS, *_RANKING}
-_RESULTS = {"model", "accuracy", "value", "n_pairs"}
-_RESULTS |= {*_UNCERTAINTY, *_LABELS, *_COMPARISON}
 _STYLE_COLUMNS = ("level", "chosen_style", "rejected_style")
 
 
@@ -241,7 +237,6 @@ def group_numbers(
     inside one domain, subset or other open column requires the parts of its own items,
     the others all parts.
     """
-    refuse_result_names(columns, _RESULTS)
     categories = _ordered_categories(items.frame, columns)
     open_columns = [column for column in columns if column not in categories]
     group_of_item, first_items = group_codes(items.frame, open_columns)
@@ -358,11 +353,12 @@ def estimate_frame(
     `value`, errors and counts.
     """
     n_models, n_numbers = result.value.shape
+    measured = pd.DataFrame({name: x.ravel() for name, x in result._asdict().items()})
+    measured = measured.rename(columns={"value": value}).drop(columns=["df", "p"])
+    measured.insert(len(measured.columns) - 1, "average", items.parts.label)
+    refuse_result_names(names, measured)
     keys = names.iloc[np.tile(np.arange(n_numbers), n_models)].reset_index(drop=True)
     model = np.repeat(np.array(items.models, object), n_numbers)
     keys.insert(0, "model", pd.Series(model, dtype="str"))
-    measured = pd.DataFrame({name: x.ravel() for name, x in result._asdict().items()})
-    measured = measured.rename(columns={"value": value})
-    measured.insert(len(measured.columns) - 1, "average", items.parts.label)
-    measured = measured.astype({"average": "str", "reason": "str"})
-    return pd.concat([keys, measured.drop(columns=["df", "p"])], axis=1)
+    measured = measured.astype(dict.fromkeys(_LABELS, "str"))
+    return pd.concat([keys, measured], axis=1)

@@ -325,9 +325,6 @@ def name_of(model: object) -> str:
             f"model: {type(model).__name__} is not a scorer; allowed: a baseline's "
             "name, a model id, a folder, a function of (prompts, responses)"
         )
-    if hasattr(model, "stream") and not isinstance(model, Scorer):
-        problem = f"model: {name!r} has `stream` and is no Scorer"
-        raise DataError(problem, "let its class inherit from rmlab.scorers.Scorer")
     require_text("name", name)
     return name
 
@@ -391,16 +388,10 @@ def check_rows(values: ArrayLike, n: int, scorer: Scorer, title: str) -> Rows:
     if array.shape == shape and array.dtype.kind == "O" and scorer.has_objects:
         return array
     if array.shape != shape or array.dtype.kind not in "biuf":
-        problem = (
-            f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} "
-            f"for {n} texts"
-        )
-        if array.dtype.kind not in "biuf" and array.size:
-            problem += f", first {array.flat[0]!r:.80}"
-        content = f"the score and {', '.join(names)}" if names else "one number"
         raise DataError(
-            f"{problem}. Allowed: {content} per text, shape {shape}, NaN where there "
-            "is no score."
+            f"scorer {title!r}: returned {array.dtype} values of shape {array.shape} "
+            f"for {n} texts, {array.tolist()!r:.60}. Allowed: numbers of shape {shape} "
+            f"(the score{', '.join(['', *names])}), NaN where there is no score."
         )
     return array.astype(np.float64).reshape(n, 1 + len(names))
 

@@ -16,7 +16,7 @@ from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
 from rmlab.scorers.in_memory import Source, open_model
-from rmlab.scorers.local import LocalScorer, Placement, place, remakeable
+from rmlab.scorers.local import LocalScorer, Placement, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.classification import head_keys, label_weights, split
@@ -132,7 +132,7 @@ def classifier(
     return Classifier(
         checkpoint,
         _make_encoder(checkpoint, chosen.row, options, pooling),
-        place(checkpoint, device, dtype, max_batch_tokens),
+        Placement(device, dtype, max_batch_tokens),
         head=chosen,
         combine=combine or "last",
         name=name,
@@ -192,9 +192,7 @@ class Classifier(LocalScorer["Readout"]):
     @property
     def head_title(self) -> str:
         """The head and its weights, for people."""
-        keys = ", ".join(self.head_keys[:3])
-        more = " ..." if len(self.head_keys) > 3 else ""
-        return f"{self.head.name}: {keys}{more} in the checkpoint"
+        return f"{self.head.name}: {', '.join(self.head_keys)} in the checkpoint"
 
     def load(self) -> "LoadedModel[Readout]":
         """Return the backbone and the head; loads the weights."""
@@ -248,16 +246,13 @@ class Classifier(LocalScorer["Readout"]):
         texts with a common beginning do not share it.
         """
         backbone, readout = self.parts
-        ids = encoded.ids[text]
+        is_whole = set(readout.reads) & {Read.MEAN, Read.STEPS}
         with self.evaluating():
             packing = backbone.packing
-            is_whole = set(readout.reads) & {Read.MEAN, Read.STEPS}
-            if is_whole or packing.refused or not packing.shares:
-                return None
-            (batch,) = backbone.hidden(
-                [ids], [np.arange(len(ids))], groups=[0], budget=self.max_batch_tokens
-            )
+        if is_whole or packing.refused or not packing.shares:
+            return None
         # The beginnings of the text, which all read its states.
+        ids = encoded.ids[text]
         start = int(encoded.response_start[text])
         beginnings = [ids[:stop] for stop in range(start + 1, len(ids) + 1)]
         n = len(beginnings)
@@ -268,7 +263,12 @@ class Classifier(LocalScorer["Readout"]):
             truncated=np.zeros(n, bool),
         )
         places = readout.locate(self.encoder, texts, np.arange(n))
-        where = [batch.where[0][positions] for positions in places.positions]
+        reads = np.concatenate(places.positions)
+        with self.evaluating():
+            (batch,) = backbone.hidden(
+                [ids], [reads], groups=[0], budget=self.max_batch_tokens
+            )
+        where = np.split(batch.where[0], n)
         outputs = readout.read(Batch(np.arange(n), batch.rows, where), places)
         rewards = readout.score(outputs.cpu().double().numpy(), places, np.arange(n))
         return ids[start:], rewards.astype(np.float64)

@@ -1,5 +1,6 @@
 """From texts to token ids: a tokenizer, a template and the options of both."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -17,7 +18,7 @@ from rmlab.inference.templates import (
     read_template,
     render,
 )
-from rmlab.inference.tokenizer_calls import call
+from rmlab.inference.tokenised import call
 from rmlab.scorers.base import Prompt, Provenance, hash_parts
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint
 from rmlab.scorers.checkpoints.tokenizer_file import load_tokenizer
@@ -111,9 +112,6 @@ class TextEncoder:
         How texts become tokens.
     readers : sequence of Checkpoint or ModelInMemory
         Further models that read the same texts.
-    window : int, optional
-        The longest text that the model was trained on, in tokens, where its
-        configuration does not say so.
     end : int, optional
         A token that is appended where a text does not end with it.
     n_reserved : int
@@ -134,7 +132,6 @@ class TextEncoder:
         options: EncodeOptions,
         *,
         readers: "Sequence[Source]" = (),
-        window: int | None = None,
         end: int | None = None,
         n_reserved: int = 0,
         pooling: str | None = None,
@@ -146,7 +143,6 @@ class TextEncoder:
             **options,
             "template": read_template(options["template"]),
         }
-        self.window = window
         self.end = end
         self.n_added = n_reserved + int(end is not None)
         self.pooling = pooling
@@ -178,19 +174,17 @@ class TextEncoder:
         self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
     ) -> Encoded:
         """Return the texts as token ids; refuse or cut those that are too long."""
-        options = self.options | {"max_length": self.longest}
-        encoded = self.write_texts(prompts, answers, options)
-        if self.end is not None:
-            encoded = replace(encoded, ids=self.append_end(encoded.ids))
-        return encoded
+        longest = self.longest or sys.maxsize
+        return self.write_texts(
+            prompts, answers, self.options | {"max_length": longest}
+        )
 
     def encode_uncut(
         self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
     ) -> Encoded:
         """Return the texts as token ids, however long."""
         options = self.options | {"max_length": None, "truncate": None}
-        encoded = self.write_texts(prompts, answers, options)
-        return replace(encoded, ids=self.append_end(encoded.ids))
+        return self.write_texts(prompts, answers, options)
 
     def write_texts(
         self,
@@ -198,9 +192,12 @@ class TextEncoder:
         answers: Sequence[Sequence[Response]],
         options: EncodeOptions,
     ) -> Encoded:
-        """Return the texts as token ids, written with these options."""
+        """Return the texts as token ids, written with these options, up to the token
+        that the head reads.
+        """
         if self.steps is None:
-            return encode(self.tokenizer, prompts, *answers, **options)
+            encoded = encode(self.tokenizer, prompts, *answers, **options)
+            return replace(encoded, ids=self._append_end(encoded.ids))
         (responses,) = answers
         steps = [self.steps.split(response) for response in responses]
         mark = self.steps.mark
@@ -235,16 +232,13 @@ class TextEncoder:
         (ids,) = call(self.tokenizer, [text], add_special_tokens=False)["input_ids"]
         return int(ids[-1])
 
-    def append_end(self, ids: Sequence[Ids]) -> list[Ids]:
-        """Return token ids that end with the token that the head reads, if there is
-        one.
-        """
+    def _append_end(self, ids: Sequence[Ids]) -> list[Ids]:
+        """Token ids that end with the token that the head reads, if there is one."""
         closed = []
         for text_ids in ids:
             if self.end is not None and text_ids[-1] != self.end:
-                closed.append(np.append(text_ids, np.int32(self.end)))
-            else:
-                closed.append(text_ids)
+                text_ids = np.append(text_ids, np.int32(self.end))
+            closed.append(text_ids)
         return closed
 
     @property
@@ -252,7 +246,7 @@ class TextEncoder:
         """The longest text, in tokens, that the model takes; None where its positions
         are only relative.
         """
-        longest = self.options["max_length"] or self.window
+        longest = self.options["max_length"]
         if longest is None:
             for reader in self.readers:
                 window = loading.window(reader.config)
@@ -299,14 +293,9 @@ class TextEncoder:
         tail = ids[start : prompt_end + 1].tolist()
         if turn_change and tail == turn_change:
             return start
-        remedy = "leave template out"
-        if self.options["template"] is None:
-            remedy = (
-                "let its generation prompt be what that template writes before an "
-                "answer"
-            )
         problem = "its head reads where its own template ends a turn"
-        raise DataError(f"model={self.checkpoint.name!r}: {problem}", remedy)
+        remedy = "leave template out, or use the published one"
+        raise self.checkpoint.error(problem, remedy)
 
     @cached_property
     def _turn_change(self) -> list[int]:

@@ -2,32 +2,20 @@
 reference (DPO) or alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
-import pandas as pd
 
-from rmlab.findings import Finding
-from rmlab.inference.encoding import Encoded, Response
-from rmlab.scorers.base import (
-    Floats,
-    Prompt,
-    Provenance,
-    Scorer,
-    Stream,
-    Text,
-    fill,
-    hash_parts,
-)
+from rmlab.inference.encoding import Encoded
+from rmlab.scorers.base import Floats, Ints, Provenance, Stream, fill, hash_parts
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.encoder import EncodeOptions, Ids, TextEncoder, complete_options
 from rmlab.scorers.in_memory import ModelInMemory, Source, open_model
-from rmlab.scorers.local import LocalScorer, Placement, place, remakeable
-from rmlab.scorers.model_checks import examine_model
+from rmlab.scorers.local import LocalScorer, Placement, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.vocabulary import Vocabulary
@@ -130,19 +118,21 @@ def implicit_reward(
     elif isinstance(trained, Adapted) and mode in (None, "sum"):
         first = trained.base_model
     mode = _choose_mode(mode, has_reference=first is not None)
-    placement = place(trained, device, dtype, max_batch_tokens)
+    placement = Placement(device, dtype, max_batch_tokens)
     if first is None:
         encoder = TextEncoder(trained, options)
         return LanguageModel(trained, encoder, placement, mode=mode, name=name)
 
     shares_base = _shares_base(trained, first)
     # With its adapter disabled, a policy reads its own tokens.
-    encoder = AnswerEncoder(trained, options, readers=[] if shares_base else [first])
+    encoder = TextEncoder(trained, options, readers=[] if shares_base else [first])
+    if not shares_base:
+        _require_same_tokens(encoder, first)
     policy_model = LanguageModel(trained, encoder, placement, mode=mode, name=name)
     reference_model = LanguageModel(
         first,
         encoder,
-        place(first, device, dtype, max_batch_tokens),
+        placement,
         mode=mode,
         adapted=policy_model if shares_base else None,
     )
@@ -177,6 +167,20 @@ def _refuse_same(policy: Source, reference: Source) -> None:
         raise DataError(problem, "load the base anew, or pass the adapter's folder")
 
 
+def _require_same_tokens(encoder: TextEncoder, reference: Source) -> None:
+    """Raise DataError where a token of both models has two numbers."""
+    numbers = encoder.tokenizer.get_vocab()
+    tokenizer = TextEncoder(reference, encoder.options).tokenizer
+    for token, number in tokenizer.get_vocab().items():
+        own_number = numbers.get(token, number)
+        if own_number != number:
+            problem = (
+                f"reference={reference.name!r}: token {token!r} is {number} for it, "
+                f"and {own_number} for the policy"
+            )
+            raise DataError(problem, "pass the policy's first model")
+
+
 def _choose_mode(mode: str | None, *, has_reference: bool) -> str:
     modes = ("sum",) if has_reference else MODES
     if mode is None:
@@ -202,39 +206,6 @@ def _open(
     if isinstance(source, ModelInMemory):
         source.require_language()
     return source
-
-
-class AnswerEncoder(TextEncoder):
-    """An encoder whose texts a policy and its reference read alike."""
-
-    def encode(
-        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
-    ) -> Encoded:
-        """Return the texts as token ids; refuse a reference that reads them
-        otherwise.
-        """
-        encoded = super().encode(prompts, *answers)
-        tokenizer = self._reference_tokenizer
-        if tokenizer is None or not encoded.ids:
-            return encoded
-        tokens = np.unique(np.concatenate(encoded.ids)).tolist()
-        names = self.tokenizer.convert_ids_to_tokens(tokens)
-        reference_names = tokenizer.convert_ids_to_tokens(tokens)
-        for token, name, read in zip(tokens, names, reference_names, strict=True):
-            # Models may have more rows of weights than their tokenizer has tokens.
-            if read not in (name, None):
-                problem = (
-                    f"reference={self.readers[1].name!r}: token {token} is {read!r} "
-                    f"for it, and {name!r} for the policy"
-                )
-                raise DataError(problem, "pass the policy's first model")
-        return encoded
-
-    @cached_property
-    def _reference_tokenizer(self) -> "PreTrainedTokenizerBase | None":
-        if len(self.readers) == 1:
-            return None
-        return TextEncoder(self.readers[1], self.options).tokenizer
 
 
 class LanguageModel(LocalScorer["AnswerReadout"]):
@@ -331,51 +302,59 @@ class LanguageModel(LocalScorer["AnswerReadout"]):
         return ids, summarize(sums, np.arange(1, len(sums) + 1), self.mode)
 
 
-class ImplicitReward(Scorer):
-    """A policy minus its reference; made by `implicit_reward`. A store keeps the scores
-    of each.
+class ImplicitReward(LocalScorer["AnswerReadout"]):
+    """A policy minus its reference, both of which read the policy's tokens; made by
+    `implicit_reward`. A store keeps the scores of each.
     """
 
-    # Set by `remakeable`.
-    remake: Callable[..., Self]
+    read_at = "answer"
 
     def __init__(self, policy: LanguageModel, reference: LanguageModel) -> None:
-        self.name = policy.name
+        super().__init__(
+            policy.checkpoint,
+            policy.encoder,
+            policy.placement,
+            details=policy.details,
+            name=policy.name,
+        )
         self.policy = policy
         self.reference = reference
         self.models = [policy, reference]
         self.terms = [(1.0, policy), (-1.0, reference)]
+        # The policy notes how its texts went through it.
+        self.progress = policy.progress
         for number, model in enumerate(self.models):
             # A GPU may have no room for two sets of weights.
             model.stays = reference.adapted is not None or model.device.type != "cuda"
             model.remake = partial(_remake_term, self, number)
 
     @property
-    def travels(self) -> bool:  # type: ignore[override]
-        """Whether copies may score on other machines: not those of models in memory."""
-        return self.policy.travels
+    def head_title(self) -> str:
+        """What is read, for people."""
+        return self.policy.head_title
 
     @property
-    def tokenizer(self) -> "PreTrainedTokenizerBase":
-        """The policy's tokenizer."""
-        return self.policy.tokenizer
+    def parts(self) -> "LoadedModel[AnswerReadout]":
+        """The policy's backbone and readout; loads its weights."""
+        return self.policy.parts
 
-    def prepare(self, prompts: Sequence[Prompt], /, *answers: Sequence[str]) -> Encoded:
-        """Return the texts as tokens, which the models share."""
-        return self.policy.prepare(prompts, *answers)
+    def load(self) -> "LoadedModel[AnswerReadout]":
+        """Return the policy's backbone and readout."""
+        return self.policy.load()
 
-    def stream(self, texts: Sequence[Text], /) -> Stream:
-        """Yield positions in `texts` and their rewards, all at once."""
-        n = len(texts)
-        yield np.arange(n), self._subtract(lambda model: fill(model.stream(texts), n))
+    def forward(self, encoded: Encoded, texts: Ints, /) -> Stream:
+        """Yield numbers and rewards of the texts with these numbers, all at once."""
+        n = len(encoded.ids)
+        rewards = self._subtract(lambda model: fill(model.forward(encoded, texts), n))
+        yield texts, rewards[texts]
 
-    def score_alone(self, texts: Sequence[Text], /) -> Floats:
-        """Return the rewards of the texts, each forwarded by itself."""
-        return self._subtract(lambda model: model.score_alone(texts))
+    def forward_alone(self, encoded: Encoded, texts: Ints, /) -> Floats:
+        """Return rewards of the texts, each forwarded by itself."""
+        return self._subtract(lambda model: model.forward_alone(encoded, texts))
 
     def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats]:
-        """Token ids of a text's answer, and the reward of the answer up to and
-        including each of them.
+        """Token ids of an answer, and the reward of the answer up to and including
+        each of them.
         """
         ids = encoded.ids[text][encoded.response_start[text] :]
         return ids, self._subtract(lambda model: model.token_rewards(encoded, text)[1])
@@ -392,27 +371,10 @@ class ImplicitReward(Scorer):
                 model.free_memory()
         return by_model[0] - by_model[1]
 
-    def count_cut(self, texts: Sequence[Text], /) -> Provenance:
-        """Return how many of a run's texts were cut."""
-        return self.policy.count_cut(texts)
-
-    def checks(
-        self, responses: pd.DataFrame, sample: int = 24, /
-    ) -> Iterator[tuple[str, Finding]]:
-        """Yield the checks of the policy's weights and tokens, and of the rewards."""
-        return examine_model(self, self.policy, responses, sample)
-
-    def token_ids(self, texts: Sequence[Text], /) -> list[Ids]:
-        """Return the token ids of the texts."""
-        return self.policy.token_ids(texts)
-
     def free_memory(self) -> None:
         """Free the memory of both models; the next text loads them again."""
         for model in self.models:
             model.unload()
-
-    def __reduce__(self) -> tuple[Callable[..., Self], tuple[object, ...]]:
-        return self.remake, ()
 
     @cached_property
     def fingerprint(self) -> str | None:
@@ -430,8 +392,7 @@ class ImplicitReward(Scorer):
         """
         checkpoints = [model.checkpoint for model in self.models]
         return {
-            **self.policy.provenance(),
-            "fingerprint": self.fingerprint,
+            **super().provenance(),
             "reference": self.reference.checkpoint.name,
             "revision": [checkpoint.revision for checkpoint in checkpoints],
             "content": [checkpoint.content for checkpoint in checkpoints],

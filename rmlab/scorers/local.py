@@ -33,7 +33,6 @@ from rmlab.scorers.model_checks import examine_model
 from rmlab.scorers.models import loading
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedTokenizerBase
 
     from rmlab.inference.backbone import Backbone
@@ -45,27 +44,13 @@ Made = TypeVar("Made", bound=Scorer)
 
 
 class Placement(NamedTuple):
-    """Where a model's weights go, their number type, and how many tokens at once."""
-
-    device: "torch.device"
-    dtype: "torch.dtype"
-    max_batch_tokens: int | None
-
-
-def place(
-    source: Source,
-    device: str | None,
-    dtype: str | None,
-    max_batch_tokens: int | None,
-) -> Placement:
-    """Return the placement asked for, by default what suits the machine; a model in
-    memory stays as it is.
+    """Where a model's weights go, their number type, and how many tokens at once; None
+    for what suits the machine.
     """
-    if isinstance(source, ModelInMemory):
-        source.refuse_moves(device=device, dtype=dtype)
-        return Placement(source.model.device, source.model.dtype, max_batch_tokens)
-    target = loading.device(device)
-    return Placement(target, loading.dtype(dtype, target), max_batch_tokens)
+
+    device: str | None
+    dtype: str | None
+    max_batch_tokens: int | None
 
 
 def remakeable(make: Callable[Options, Made]) -> Callable[Options, Made]:
@@ -93,7 +78,8 @@ class LocalScorer(Scorer, Generic[R]):
     encoder : TextEncoder
         How texts become tokens.
     placement : Placement
-        Device, number type and tokens at once.
+        Device, number type and tokens at once; of a model in memory the first two are
+        None.
     details : dict
         What decides a score beside weights, number type and tokens.
     name : str, optional
@@ -117,8 +103,15 @@ class LocalScorer(Scorer, Generic[R]):
     ) -> None:
         self.checkpoint = checkpoint
         self.encoder = encoder
-        self.device = placement.device
-        self.dtype = placement.dtype
+        if isinstance(checkpoint, ModelInMemory):
+            # It stays as it is.
+            checkpoint.refuse_moves(device=placement.device, dtype=placement.dtype)
+            self.device = checkpoint.model.device
+            self.dtype = checkpoint.model.dtype
+        else:
+            self.device = loading.device(placement.device)
+            self.dtype = loading.dtype(placement.dtype, self.device)
+        self.placement = placement
         self.max_batch_tokens = placement.max_batch_tokens
         self.details = details
         self.name = name or checkpoint.title
@@ -281,6 +274,12 @@ class LocalScorer(Scorer, Generic[R]):
             raise self.checkpoint.error(problem, remedy)
         return ids
 
+    def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats] | None:
+        """Token ids of an answer, and the score of the answer up to and including each
+        of them; None where the beginnings of a text do not share its states.
+        """
+        return None
+
     def count_cut(self, texts: Sequence[Text], /) -> Provenance:
         """Return how many of a run's texts were cut, also of those that this scorer did
         not score now.
@@ -294,7 +293,7 @@ class LocalScorer(Scorer, Generic[R]):
         self, responses: pd.DataFrame, sample: int = 24, /
     ) -> Iterator[tuple[str, Finding]]:
         """Yield the checks of weights, tokens and scores."""
-        return examine_model(self, self, responses, sample)
+        return examine_model(self, responses, sample)
 
     def token_ids(self, texts: Sequence[Text], /) -> list[Ids]:
         """Return the token ids of the texts."""

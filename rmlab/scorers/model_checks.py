@@ -2,7 +2,6 @@
 scores, alone and together.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,19 +16,14 @@ from rmlab.scorers.base import Floats, Ids, Ints, Text, list_columns
 from rmlab.scorers.score_checks import (
     SCORE_CHECKS,
     Sample,
-    apart,
-    count_flips,
     list_orders,
+    measure,
     spread,
-    take_sample,
 )
 
 if TYPE_CHECKING:
     from rmlab.inference.encoding import Encoded
-    from rmlab.scorers.implicit import ImplicitReward
     from rmlab.scorers.local import LocalScorer
-
-_TIMES = {0: "not at all", 1: "once", 2: "twice"}
 
 
 @dataclass
@@ -101,25 +95,6 @@ def _check_head(examined: Examined) -> Finding:
     return Finding("pass", examined.scorer.head_title)
 
 
-def _check_attention(examined: Examined) -> Finding | None:
-    """Which attention runs, of a model with a cap on its logits (Gemma 2) or with
-    windows beside full attention (Gemma 2 and 3).
-    """
-    config = examined.scorer.backbone.model.config
-    text_config = config.get_text_config()
-    kept = []
-    cap = getattr(text_config, "attn_logit_softcapping", None)
-    if cap is not None:
-        kept.append(f"the cap {cap:g} of its logits, which sdpa drops")
-    kinds = {*(getattr(text_config, "layer_types", None) or ())}
-    if {"sliding_attention", "full_attention"} <= kinds:
-        kept.append(f"windows of {text_config.sliding_window:,} tokens")
-    if not kept:
-        return None
-    detail = f"{config._attn_implementation}, in packs rmlab's own: both keep"
-    return Finding("pass", f"{detail} {' and '.join(kept)}")
-
-
 def _check_template(examined: Examined) -> Finding:
     """Where the chat template comes from."""
     encoded = examined.encoded
@@ -162,7 +137,7 @@ def _check_bos(examined: Examined) -> Finding | None:
     """The beginning token stands once before each text, or before none; an encoder's
     `[CLS]` before each.
     """
-    from rmlab.inference.tokenizer_calls import special_tokens
+    from rmlab.inference.tokenised import special_tokens
 
     if examined.scorer.read_at == "markers":
         return None
@@ -175,13 +150,13 @@ def _check_bos(examined: Examined) -> Finding | None:
         return Finding("pass", "the tokenizer has no beginning token")
 
     ids, _ = examined.tokens
-    n_texts = Counter(count_leading(text_ids, bos) for text_ids in ids)
-    counts = []
-    for n in sorted(n_texts):
-        counts.append(f"{_TIMES.get(n, f'{n} times')} in {n_texts[n]} texts")
+    counts = [count_leading(text_ids, bos) for text_ids in ids]
+    fewest = min(counts)
+    most = max(counts)
     name = examined.name_token(bos)
-    detail = f"{name} at the beginning: {', '.join(counts)}"
-    if len(n_texts) > 1 or max(n_texts) > 1 or (is_encoder and max(n_texts) == 0):
+    times = f"{fewest} to {most}" if most > fewest else f"{most}"
+    detail = f"{times} {name} at the beginning of each of {len(ids)} texts"
+    if fewest != most or most > 1 or (is_encoder and most == 0):
         remedy = "pass bos=True, which writes it once, or bos=False"
         return examined.refuse(detail, remedy)
     return Finding("pass", detail)
@@ -195,38 +170,32 @@ def _check_read(examined: Examined) -> Finding | None:
     if examined.scorer.read_at == "markers":
         return None
     ids, reads = examined.tokens
-    n = len(ids)
     eos = examined.scorer.tokenizer.eos_token_id
-    n_endings = [count_leading(text_ids[::-1], eos) for text_ids in ids]
-    if max(n_endings) > 1:
+    n_ends = [count_leading(text_ids[::-1], eos) for text_ids in ids]
+    if max(n_ends) > 1:
         name = examined.name_token(eos)
-        detail = f"{name} stands up to {max(n_endings)} times at the end of texts"
+        detail = f"{name} stands up to {max(n_ends)} times at the end of texts"
         return examined.refuse(detail, "pass eos=True, which writes it once")
 
     tokens = set()
-    is_last = []
+    is_early = []
     for text_ids, position in zip(ids, reads, strict=True):
         tokens.add(int(text_ids[position]))
-        is_last.append(position == len(text_ids) - 1)
-    if len(tokens) > 1 and all(n_endings) and not any(is_last):
-        place = "the last token before the end token"
-        return Finding("pass", f"{place}, in all {n} texts")
+        is_early.append(position < len(text_ids) - 1)
+    if len(tokens) > 1 and all(n_ends) and all(is_early):
+        return Finding("pass", "the token before the end token")
     if len(tokens) > 1:
         detail = (
-            f"{len(tokens)} different tokens are read last in {n} texts: the template "
-            "writes no end token"
+            f"{len(tokens)} different tokens are read last in {len(ids)} texts: the "
+            "template writes no end token"
         )
         remedy = "if the model was trained with one, pass eos=True; the model card says"
         return Finding("warn", detail, remedy)
 
-    place = "the chosen token"
+    detail = f"{examined.name_token(*tokens)} is read last in all {len(ids)} texts"
     if examined.scorer.read_at == "answer":
-        place = "every token of the answer, the last one"
-    elif not any(reads):
-        place = "the first token"
-    elif all(is_last):
-        place = "the last token"
-    return Finding("pass", f"{place}, {examined.name_token(*tokens)}, in all {n} texts")
+        detail += ", behind every other token of the answer"
+    return Finding("pass", detail)
 
 
 def _check_pad(examined: Examined) -> Finding | None:
@@ -266,9 +235,7 @@ def count_leading(ids: Ids, token: int | None) -> int:
     return int((np.append(ids, -1) != token).argmax())
 
 
-def _check_precision(
-    scorer: "LocalScorer[Any] | ImplicitReward", sample: Sample
-) -> Finding:
+def _check_precision(scorer: "LocalScorer[Any]", sample: Sample) -> Finding:
     """How far half precision is from float32, and how many comparisons it turns."""
     if sample.dtype == "float32":
         return Finding("pass", "float32: there is nothing more exact to compare with")
@@ -282,20 +249,16 @@ def _check_precision(
 
 def grade_precision(sample: Sample, exact: Floats) -> Finding:
     """The finding on scores in half precision, beside those in float32."""
-    distance = apart(sample.row_scores(exact), sample.row_scores(sample.together))
-    n_changed, flips = count_flips(sample, exact, sample.together)
-    n = len(sample.margins(exact))
-    is_right = n_changed == 0 and distance <= 0.2
-    is_near = n_changed <= max(0.1 * n, 1) and distance <= 1
-    deviation = f"at most {distance:.2g} standard deviations from float32"
+    distance = measure(sample, exact)
+    is_right = distance.n_flips == 0 and distance.apart <= 0.2
+    is_near = distance.n_flips <= max(0.1 * distance.n, 1) and distance.apart <= 1
     remedy = "score with dtype='float32', or report this noise with the results"
-    detail = f"{sample.dtype} is {deviation} {flips}"
+    detail = f"{sample.dtype} beside float32: {distance.detail}"
     return Finding(grade(is_right, is_near), detail, remedy)
 
 
 _TEXT_CHECKS: Checks[Examined] = {
     "head": Check(_check_head, is_needed=True),
-    "attention": Check(_check_attention),
     "template": Check(_check_template, is_needed=True),
     "truncated": Check(_check_length),
 }
@@ -307,24 +270,21 @@ _TOKEN_CHECKS: Checks[Examined] = {
 
 
 def examine_model(
-    scorer: "LocalScorer[Any] | ImplicitReward",
-    model: "LocalScorer[Any]",
-    responses: pd.DataFrame,
-    size: int,
+    scorer: "LocalScorer[Any]", responses: pd.DataFrame, size: int
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield the findings on a scorer whose texts go through `model`; about `size` of
-    the texts that it can read are scored.
+    """Yield the findings on a model; about `size` of the texts that it can read are
+    scored.
     """
     rows, orders = list_orders(scorer, responses)
-    examined = Examined(model, rows, orders, size)
+    examined = Examined(scorer, rows, orders, size)
     can_score = yield from run_checks(_TEXT_CHECKS, examined)
     if not can_score or examined.is_long.all():
         return
     yield from run_checks(_TOKEN_CHECKS, examined)
 
     # The provenance has it too, but hashes all weights.
-    dtype = str(model.dtype).removeprefix("torch.")
+    dtype = str(scorer.dtype).removeprefix("torch.")
     sampled_rows = rows.iloc[examined.sampled]
-    sample = take_sample(scorer, sampled_rows, examined.texts, dtype)
+    sample = Sample(scorer, sampled_rows, examined.texts, dtype)
     if (yield from run_checks(SCORE_CHECKS, sample)):
         yield "dtype", _check_precision(scorer, sample)

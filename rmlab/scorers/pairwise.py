@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmlab.inference.encoding import Encoded, Response, require_unicode
+from rmlab.inference.encoding import Encoded, Response
 from rmlab.inference.templates import choose_template, pinned_date, render
-from rmlab.inference.tokenizer_calls import call
-from rmlab.scorers.base import Floats, PairScorer, Prompt, require_one_of_each
+from rmlab.inference.tokenised import call
+from rmlab.scorers.base import Floats, PairScorer, Prompt
 from rmlab.scorers.checkpoints.adapters import Adapted
 from rmlab.scorers.checkpoints.checkpoint import Checkpoint, find
 from rmlab.scorers.checkpoints.stored_weights import as_float32
 from rmlab.scorers.encoder import EncodeOptions, TextEncoder, complete_options
-from rmlab.scorers.local import LocalScorer, Placement, place, remakeable
+from rmlab.scorers.local import LocalScorer, Placement, remakeable
 from rmlab.scorers.models import loading
 from rmlab.scorers.models.arguments import with_arguments
 from rmlab.scorers.models.heads import Function, layers
@@ -91,7 +91,7 @@ def pairwise(
     return Pairwise(
         checkpoint,
         PairEncoder(checkpoint, options, _choose_form(checkpoint, form)),
-        place(checkpoint, device, dtype, max_batch_tokens),
+        Placement(device, dtype, max_batch_tokens),
         name=name,
     )
 
@@ -135,31 +135,13 @@ class PairEncoder(TextEncoder):
         super().__init__(checkpoint, options)
         self.form = form
 
-    def encode(
-        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
+    def write_texts(
+        self,
+        prompts: Sequence[Prompt],
+        answers: Sequence[Sequence[Response]],
+        options: EncodeOptions,
     ) -> Encoded:
         """Return the comparisons in the order given; refuse those that are too long."""
-        encoded = self.encode_uncut(prompts, *answers)
-        longest = self.longest or np.inf
-        is_long = np.array([len(ids) > longest for ids in encoded.ids], bool)
-        remedy = "leave them out, or raise max_length where the model can read more"
-        if self.options["truncate"] is None:
-            is_long |= encoded.truncated
-            remedy += "; truncate='right' cuts them as PairRM's authors do"
-        if is_long.any():
-            problem = (
-                f"{is_long.sum()} of {len(is_long)} comparisons (in one order each, "
-                f"first number {is_long.argmax()}) are longer than the model reads"
-            )
-            raise DataError(problem, remedy)
-        return encoded
-
-    def encode_uncut(
-        self, prompts: Sequence[Prompt], /, *answers: Sequence[Response]
-    ) -> Encoded:
-        """Return the comparisons in the order given, however long."""
-        require_one_of_each(prompts, *answers)
-        require_unicode(prompts, *answers)
         comparisons: list[Comparison] = []
         for prompt, first, second in zip(prompts, *answers, strict=True):
             texts = []
@@ -176,7 +158,7 @@ class PairEncoder(TextEncoder):
         date = None
         if self.tokenizer.chat_template:
             date = pinned_date(choose_template(self.tokenizer, None).jinja)
-        return Encoded(
+        encoded = Encoded(
             ids=[np.array(text.ids, np.int32) for text in comparisons],
             response_start=np.zeros(len(comparisons), np.intp),
             groups=groups,
@@ -184,6 +166,24 @@ class PairEncoder(TextEncoder):
             date=date,
             reads=[np.array(text.reads, np.intp) for text in comparisons],
         )
+        longest = options["max_length"]
+        if longest is not None:
+            _refuse_long(encoded, longest, options["truncate"])
+        return encoded
+
+
+def _refuse_long(encoded: Encoded, longest: int, truncate: str | None) -> None:
+    is_long = np.array([len(ids) > longest for ids in encoded.ids], bool)
+    remedy = "leave them out, or raise max_length where the model can read more"
+    if truncate is None:
+        is_long |= encoded.truncated
+        remedy += "; truncate='right' cuts them as PairRM's authors do"
+    if is_long.any():
+        problem = (
+            f"{is_long.sum()} of {len(is_long)} comparisons (in one order each, "
+            f"first number {is_long.argmax()}) are longer than the model reads"
+        )
+        raise DataError(problem, remedy)
 
 
 def _list_turns(prompt: Prompt) -> list[dict[str, str]]:
@@ -276,18 +276,12 @@ def _choose_form(checkpoint: Checkpoint, name: str | None) -> Form:
     raise checkpoint.error("it is not a pairwise model", remedy)
 
 
-class Marker(NamedTuple):
-    """A token of PairRM's texts, and the setting that holds its id."""
-
-    text: str
-    setting: str
-
-
-_MARKERS = (
-    Marker("<|source|>", "source_prefix_id"),
-    Marker("<|candidate1|>", "cand1_prefix_id"),
-    Marker("<|candidate2|>", "cand2_prefix_id"),
-)
+# The tokens of PairRM's texts, and the settings that hold their ids.
+_MARKERS = {
+    "<|source|>": "source_prefix_id",
+    "<|candidate1|>": "cand1_prefix_id",
+    "<|candidate2|>": "cand2_prefix_id",
+}
 # The limits of LLM-Blender's own code, and its misspelt word: the model was trained
 # with it.
 _SOURCE_LONGEST = 1224
@@ -305,36 +299,31 @@ def _write_pairrm(
     fill them in; each with a marker and special tokens.
     """
     questions: list[str] = []
-    earlier = []
+    replies = []
     for turn in turns:
         if turn["role"] == "assistant":
-            earlier.append(turn["content"])
+            replies.append(turn["content"])
         else:
             slot = f"<Response {len(questions) + 1}>"
             questions.append(f"USER: {turn['content']}\nAssistant: {slot}")
     texts = [_TASK + "\n".join(questions)]
     for answer in answers:
-        filled = enumerate([*earlier, answer], 1)
+        filled = enumerate([*replies, answer], 1)
         texts.append("\n".join(f"<Response {i}>: {text}" for i, text in filled))
 
     ids: list[int] = []
     reads = []
     is_cut = False
     longest = _SOURCE_LONGEST
-    for marker, text in zip(_MARKERS, texts, strict=True):
-        segment = encoder.tokenizer.encode(marker.text + text)
+    for (marker, setting), text in zip(_MARKERS.items(), texts, strict=True):
+        segment = encoder.tokenizer.encode(marker + text)
         if len(segment) > longest:
             # The closing token stays.
             segment = [*segment[: longest - 1], segment[-1]]
             is_cut = True
-        token = encoder.checkpoint.settings.get(marker.setting)
-        if token not in segment[:3]:
-            problem = f"its tokenizer does not write {marker.text} as the token {token}"
-            remedy = "use the files that were published together"
-            raise encoder.checkpoint.error(problem, remedy)
-        reads.append(len(ids) + segment.index(token))
+        reads.append(len(ids) + segment.index(encoder.checkpoint.settings[setting]))
         ids += segment
-        if marker is _MARKERS[0]:
+        if len(reads) == 1:
             longest = (_LONGEST - len(ids)) // 2
     return Comparison(ids, reads, is_cut)
 
@@ -423,7 +412,9 @@ def mean_log_odds(forward: Floats, exchanged: Floats) -> Floats:
 
     `forward`, `exchanged`: as of `Pairwise.average`. NaN where either is.
     """
+    from scipy.special import log_expit
+
     with np.errstate(invalid="ignore"):  # NumPy would warn of NaN
-        better = np.logaddexp(-np.logaddexp(0, -forward), -np.logaddexp(0, exchanged))
-        worse = np.logaddexp(-np.logaddexp(0, forward), -np.logaddexp(0, -exchanged))
+        better = np.logaddexp(log_expit(forward), log_expit(-exchanged))
+        worse = np.logaddexp(log_expit(-forward), log_expit(exchanged))
     return np.asarray(better - worse, np.float64)

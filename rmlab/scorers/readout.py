@@ -85,10 +85,7 @@ class Readout:
     @torch.inference_mode()
     def read(self, batch: "Batch", places: Places) -> torch.Tensor:
         """Return the outputs for a batch of the located texts, still on the device."""
-        counts = places.counts[batch.texts]
-        has_one_each = bool((counts == 1).all())
-        states = batch.stacked() if has_one_each else pool_states(batch, counts)
-        return self.head(states)
+        return self.head(pool_states(batch, places.counts[batch.texts]))
 
     def score(self, outputs: Floats, places: Places, texts: Ints) -> Rows:
         """Return the scores of texts with these outputs; labels mix in float64."""
@@ -170,23 +167,12 @@ class AnswerReadout:
     def read(self, batch: "Batch", places: Places) -> torch.Tensor:
         """Return log-probabilities of the answers' tokens, one text's after the
         other's, still on the device.
-
-        Texts with a common beginning share rows, and so the log-probabilities of the
-        tokens that these predict.
         """
-        size = self.vocabulary.size
-        targets = np.concatenate([places.targets[text] for text in batch.texts])
-        cells = np.concatenate(batch.where).astype(np.int64) * size + targets
-        distinct, inverse = np.unique(cells, return_inverse=True)
-        indices = {
-            "rows": distinct // size,
-            "tokens": distinct % size,
-            "inverse": inverse.reshape(-1),
-        }
+        tokens = np.concatenate([places.targets[text] for text in batch.texts])
+        indices = {"rows": np.concatenate(batch.where), "tokens": tokens}
         on_device = upload(indices, batch.rows.device)
         rows = batch.rows[on_device["rows"]]
-        log_probs = self.vocabulary.log_probs(rows, on_device["tokens"])
-        return log_probs[on_device["inverse"].to(log_probs.device)]
+        return self.vocabulary.log_probs(rows, on_device["tokens"])
 
     def score(self, outputs: Floats, places: Places, texts: Ints) -> Floats:
         """Return each text's log-probabilities made one number."""

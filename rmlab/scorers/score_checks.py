@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmlab import metrics
 from rmlab.findings import (
@@ -13,12 +16,11 @@ from rmlab.findings import (
     Finding,
     check_rate,
     grade,
-    refusal,
     run_checks,
 )
 from rmlab.metrics.pairing import cross_answers, describe_pairs
 from rmlab.scorers.base import Floats, Ints, PairScorer, Scorer, Text, collect_scores
-from rmlab.tables import KEY, PROMPT, DataError, group_codes
+from rmlab.tables import KEY, PROMPT, group_codes
 
 
 def list_orders(
@@ -56,38 +58,39 @@ def spread(lengths: Ints, prompts: Ints, size: int) -> Ints:
     return np.flatnonzero(np.isin(prompts, by_length[middle.astype(int)]))
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sample:
     """Some rows of a table, and what a scorer gives for their texts.
 
-    `texts`: of all rows, of comparisons in both orders one behind the other.
-    `together`, `alone`: the score of each text as in a long run, and by itself; None
-    where company cannot matter. `dtype`: of the weights, where there are some.
+    `texts`: of all rows, of comparisons in both orders one behind the other. `dtype`:
+    of the weights, where there are some.
     """
 
     scorer: Scorer
     rows: pd.DataFrame
     texts: list[Text]
-    together: Floats
-    alone: Floats | None
     dtype: str | None = None
 
-    @property
-    def has_both_orders(self) -> bool:
-        """Whether the rows are comparisons that were asked in both orders."""
-        return len(self.texts) > len(self.rows)
+    @cached_property
+    def together(self) -> Floats:
+        """The score of each text as in a long run."""
+        return collect_scores(self.scorer, self.texts)
+
+    @cached_property
+    def alone(self) -> Floats | None:
+        """The score of each text by itself; None where company cannot matter."""
+        return self.scorer.score_alone(self.texts)
+
+    def by_order(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """What is known of the texts, an array of all rows for each order."""
+        return list(values.reshape(-1, len(self.rows)))
 
     def row_scores(self, scores: Floats) -> Floats:
-        """The score of each row, from those of the texts; NaN where one of two orders
-        is infinite.
-        """
-        if not isinstance(self.scorer, PairScorer) or not self.has_both_orders:
-            return scores
-        forward, exchanged = scores.reshape(2, -1)
-        is_finite = np.isfinite(forward) & np.isfinite(exchanged)
-        with np.errstate(invalid="ignore"):
-            margins = self.scorer.average(forward, exchanged)
-        return np.where(is_finite, margins, np.nan)
+        """The score of each row, from those of the texts."""
+        forward, *exchanged = self.by_order(scores)
+        if isinstance(self.scorer, PairScorer) and exchanged:
+            return self.scorer.average(forward, *exchanged)
+        return forward
 
     def margins(self, scores: Floats) -> Floats:
         """The margin of each comparison, from the scores of the texts."""
@@ -109,16 +112,6 @@ def label_margins(rows: pd.DataFrame, scores: pd.Series | Floats) -> Floats:
     return metrics.pairs(frame)["margin"].to_numpy(np.float64)
 
 
-def take_sample(
-    scorer: Scorer, rows: pd.DataFrame, texts: list[Text], dtype: str | None = None
-) -> Sample:
-    """Score the texts of some rows, together and alone."""
-    together = collect_scores(scorer, texts)
-    alone = scorer.score_alone(texts)
-    rows = rows.reset_index(drop=True)
-    return Sample(scorer, rows, texts, together, alone, dtype)
-
-
 def examine_scores(
     scorer: Scorer, responses: pd.DataFrame, size: int
 ) -> Iterator[tuple[str, Finding]]:
@@ -128,11 +121,7 @@ def examine_scores(
     prompts, _ = group_codes(rows, PROMPT)
     chosen = spread(lengths, prompts, size).tolist()
     texts = [order[row] for order in orders for row in chosen]
-    try:
-        sample = take_sample(scorer, rows.iloc[chosen], texts)
-    except DataError as error:
-        yield "nan", refusal(error)
-        return
+    sample = Sample(scorer, rows.iloc[chosen], texts)
     yield from run_checks(SCORE_CHECKS, sample)
 
 
@@ -158,16 +147,29 @@ def tolerance(dtype: str | None) -> float:
     return 1e-4 if dtype == "float32" else 0.1
 
 
-def count_flips(sample: Sample, left: Floats, right: Floats) -> tuple[int, str]:
-    """How many comparisons change their outcome from one scoring of the sample to
-    another, and that in words.
+class Distance(NamedTuple):
+    """How far two scorings of a sample are apart: in standard deviations of the first,
+    in comparisons whose outcome changes, of `n`, and in words.
     """
-    outcomes = np.sign(sample.margins(left))
-    n_changed = int((outcomes != np.sign(sample.margins(right))).sum())
-    flips = "no prompt with both labels in the sample"
-    if len(outcomes):
-        flips = f"{n_changed} of {len(outcomes)} comparisons flip"
-    return n_changed, f"on {len(sample.rows)} {_unit(sample)}; {flips}"
+
+    apart: float
+    n_flips: int
+    n: int
+    detail: str
+
+
+def measure(sample: Sample, reference: Floats) -> Distance:
+    """How far the sample's scores are from a reference."""
+    distance = apart(sample.row_scores(reference), sample.row_scores(sample.together))
+    outcomes = np.sign(sample.margins(reference))
+    n_flips = int((outcomes != np.sign(sample.margins(sample.together))).sum())
+    n = len(outcomes)
+    deviation = f"at most {distance:.1g} standard deviations apart"
+    detail = (
+        f"{deviation} on {len(sample.rows)} {_unit(sample)}; {n_flips} of {n} "
+        "comparisons flip"
+    )
+    return Distance(distance, n_flips, n, detail)
 
 
 def _unit(sample: Sample) -> str:
@@ -176,9 +178,10 @@ def _unit(sample: Sample) -> str:
 
 def _check_finite(sample: Sample) -> Finding:
     """No score is NaN or infinite."""
-    is_bad = ~np.isfinite(sample.row_scores(sample.together))
+    is_finite = np.isfinite(sample.together)
     if sample.alone is not None:
-        is_bad = is_bad | ~np.isfinite(sample.row_scores(sample.alone))
+        is_finite &= np.isfinite(sample.alone)
+    is_bad = ~np.all(sample.by_order(is_finite), axis=0)
     n = len(is_bad)
     if not is_bad.any():
         return Finding("pass", f"{n} of {n} scores are finite")
@@ -195,16 +198,13 @@ def _check_company(sample: Sample) -> Finding | None:
     """Each text alone gets the score that it gets among others."""
     if sample.alone is None:
         return None
-    distance = apart(
-        sample.row_scores(sample.alone), sample.row_scores(sample.together)
-    )
-    _, flips = count_flips(sample, sample.alone, sample.together)
-    detail = f"at most {distance:.1g} standard deviations apart {flips}"
+    distance = measure(sample, sample.alone)
     remedy = "score with dtype='float32'"
     if sample.dtype == "float32":
         remedy = "set max_batch_tokens= to the longest text's tokens"
     allowed = tolerance(sample.dtype)
-    return Finding(grade(distance <= allowed, distance <= 10 * allowed), detail, remedy)
+    status = grade(distance.apart <= allowed, distance.apart <= 10 * allowed)
+    return Finding(status, distance.detail, remedy)
 
 
 def check_position(forward: Floats, exchanged: Floats) -> Finding:
@@ -223,10 +223,9 @@ def check_position(forward: Floats, exchanged: Floats) -> Finding:
 
 
 def _check_position(sample: Sample) -> Finding | None:
-    if not sample.has_both_orders:
-        return None
     scores = sample.together if sample.alone is None else sample.alone
-    return check_position(*scores.reshape(2, -1))
+    forward, *exchanged = sample.by_order(scores)
+    return check_position(forward, *exchanged) if exchanged else None
 
 
 def _check_saturation(sample: Sample) -> Finding:

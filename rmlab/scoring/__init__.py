@@ -28,15 +28,6 @@ REWARD = "reward"
 _NAME = "answers"
 
 
-def _add_named(options: dict[str, object], **named: object) -> dict[str, object]:
-    """The options of a model, and those of its named ones that were given."""
-    if "batch_size" in options:
-        problem = "batch_size: texts are packed by their tokens, not counted."
-        raise TypeError(f"{problem} Pass max_batch_tokens=8192, for example")
-    given = {name: value for name, value in named.items() if value is not None}
-    return options | given
-
-
 def score(
     responses: pd.DataFrame,
     model: "Models",
@@ -60,10 +51,10 @@ def score(
     responses : DataFrame
         A table of responses.
     model : str, Path, scorer, list of these, or mapping from names to these
-        The name of a baseline ("longest") or of a scorer that another package brings, a
-        model id ("owner/name") or folder, or a scorer: a function of (prompts,
-        responses), two lists, that returns one number per text, or an object with such
-        a call and a `name`. A judge (`rmlab.judge`) is a scorer, too.
+        The name of a baseline ("longest"), a model id ("owner/name") or folder, or a
+        scorer: a function of (prompts, responses), two lists, that returns one number
+        per text, or an object with such a call and a `name`. A judge (`rmlab.judge`) is
+        a scorer, too.
     store : str or Path, optional
         A folder, or a URL that fsspec knows ("s3://bucket/scores"). Every batch is put
         there as it comes, so that an interrupted run resumes and a rerun forwards
@@ -115,13 +106,8 @@ def score(
     0  characters    chosen   12.0
     1  characters  rejected    3.0
     """
-    options = _add_named(
-        options,
-        device=device,
-        dtype=dtype,
-        template=template,
-        max_batch_tokens=max_batch_tokens,
-    )
+    options |= {"device": device, "dtype": dtype, "template": template}
+    options["max_batch_tokens"] = max_batch_tokens
     run = make_run_options(store, cluster, batch, allow_missing, progress)
     return score_table(responses, model, options, run, shard=shard, pairwise=False)
 
@@ -178,9 +164,8 @@ def prefer(
     DataError, OSError
         Where `rmlab.score` raises them.
     """
-    options = _add_named(
-        options, device=device, dtype=dtype, max_batch_tokens=max_batch_tokens
-    )
+    options |= {"device": device, "dtype": dtype}
+    options["max_batch_tokens"] = max_batch_tokens
     run = make_run_options(store, cluster, batch, allow_missing, progress)
     return score_table(responses, model, options, run, shard=shard, pairwise=True)
 
@@ -255,13 +240,8 @@ def rewards(
         raise DataError(problem, "rename it, so that nothing is overwritten")
 
     responses = _list_responses(list_answers(frame, prompt, response))
-    options = _add_named(
-        options,
-        device=device,
-        dtype=dtype,
-        template=template,
-        max_batch_tokens=max_batch_tokens,
-    )
+    options |= {"device": device, "dtype": dtype, "template": template}
+    options["max_batch_tokens"] = max_batch_tokens
     run = make_run_options(store, cluster, batch, allow_missing, progress)
     models = open_models(model, options, run, pairwise=False)
     if len(models) > 1:

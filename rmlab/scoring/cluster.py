@@ -154,15 +154,15 @@ def cut_blocks(texts: Sequence[Text]) -> list[WorkBlock]:
     return [WorkBlock(start, list(texts[start:stop])) for start, stop in bounds]
 
 
-def find_engine(name: str | Ray | None, cpus: int = 1) -> Ray | None:
+def find_engine(name: str | Ray | None) -> Ray | None:
     """The engine that a word names: "ray", or "ray://head:10001" for a cluster that
     runs; an engine itself, and none, stay as they are.
     """
     if not isinstance(name, str):
         return name
     if name == "ray":
-        return Ray(cpus=cpus)
+        return Ray()
     if name.startswith("ray://"):
-        return Ray(name, cpus)
+        return Ray(name)
     allowed = "allowed: 'ray', 'ray://host:port', or a rmlab.scoring.Ray"
     raise DataError(f"cluster={name!r}", allowed)

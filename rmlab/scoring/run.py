@@ -2,17 +2,15 @@
 and store the missing ones, count.
 """
 
-import math
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,6 +39,8 @@ LONG = 256
 _BAR_DELAY = 2.0  # seconds; a run that is shorter shows no bar in Jupyter
 _MAX_REASONS = 3  # that a message shows
 
+# Positions of texts, their rows, and the reasons for missing scores by position.
+Batch = tuple[Ints, Rows, Mapping[int, str]]
 Counts = dict[str, Any]
 """Numbers, Counters and lists, which add up over the parts of a run."""
 
@@ -70,16 +70,17 @@ def score_texts(
     """
     start = time.perf_counter()
     engine = options.engine if scorer.travels else None
+    fingerprints: list[object] = [model.fingerprint for model in list_models(scorer)]
     descriptions: list[Provenance] = []
-    if engine is not None:
-        descriptions = _describe_on_cluster(scorer, engine)
+    if engine is not None and hasattr(scorer, "remake"):
+        # It is made anew on a worker, with the number type of its device.
+        descriptions = next(engine.map(partial(_describe_models, scorer), [None]))
+        fingerprints = [described["fingerprint"] for described in descriptions]
 
     runs: list[_ModelRun] = []
     self_check: Provenance = {}
     for number in range(1, len(scorer.terms) + 1) or [0]:
-        run = _ModelRun(scorer, number, texts, options)
-        if engine is not None:
-            run.fingerprint = descriptions[number]["fingerprint"]
+        run = _ModelRun(scorer, number, fingerprints[number], texts, options)
         runs.append(run)
         if options.store is not None:
             run.read_store(options.store)
@@ -91,10 +92,9 @@ def score_texts(
             w * run.rows for (w, _), run in zip(scorer.terms, runs, strict=True)
         ]
         rows = np.sum(weighted, axis=0)
-    if engine is None:
-        # By now the models know what they found.
-        descriptions = _describe_models(scorer, None)
-    provenance = descriptions[0] | self_check
+    # By now a model here knows what it found.
+    provenance = descriptions[0] if descriptions else describe_scorer(scorer)
+    provenance |= self_check
     # A scorer that had all the texts here, of which none was stored, has counted them.
     if engine is not None or not all(run.is_new.all() for run in runs):
         provenance |= scorer.count_cut(texts.distinct)
@@ -137,17 +137,20 @@ class _ModelRun:
     """
 
     def __init__(
-        self, scorer: Scorer, number: int, texts: Texts, options: RunOptions
+        self,
+        scorer: Scorer,
+        number: int,
+        fingerprint: object,
+        texts: Texts,
+        options: RunOptions,
     ) -> None:
         self.scorer = scorer
         self.number = number
         self.model = list_models(scorer)[number]
-        self.fingerprint: object = self.model.fingerprint
+        self.fingerprint = fingerprint
         self.texts = texts
         self.options = options
         self.title = scorer.name
-        if number:
-            self.title += f" (model {number} of {len(scorer.terms)})"
         n = len(texts.distinct)
         self.rows = empty_rows(self.model, n)
         self.is_new = np.ones(n, bool)
@@ -176,9 +179,7 @@ class _ModelRun:
         if not self.fingerprint:
             problem = f"store: scorer {self.scorer.name!r} has no fingerprint"
             example = "scorer.fingerprint = 'my-judge-v1'"
-            remedy = (
-                f"give it one that changes with it ({example}), or leave store= out"
-            )
+            remedy = f"give it one that changes with it ({example}), or no store="
             raise DataError(problem, remedy)
         fingerprint = str(self.fingerprint)
         keys = [text.key for text in self.texts.distinct]
@@ -186,21 +187,19 @@ class _ModelRun:
         self.model.require_like(store.runs(fingerprint).values())
 
         numbers = [i for i, key in enumerate(keys) if key in stored]
-        rows = []
-        for number in numbers:
-            value = stored[keys[number]]
-            try:
-                rows.append(_read_record(self.model, value))
-            except (TypeError, ValueError, OverflowError):
-                content = f"{short(value)}, no score of {self.model.name!r}"
-                problem = f"store: {store}/{fingerprint} holds {content}"
-                remedy = "change the scorer's fingerprint, or give store= a new folder"
-                raise DataError(problem, remedy) from None
+        try:
+            rows = _read_records(self.model, [stored[keys[i]] for i in numbers])
+        except (TypeError, ValueError) as error:
+            content = f"no scores of {self.model.name!r} ({error})"
+            problem = f"store: {store}/{fingerprint} holds {content}"
+            remedy = "change the scorer's fingerprint, or give store= a new folder"
+            raise DataError(problem, remedy) from None
         stored_texts = [self.texts.distinct[number] for number in numbers]
         restored = self.model.restore(stored_texts, rows)
         if numbers:
             self.is_new[numbers] = False
-            self._set_rows(np.array(numbers), np.array(restored, object))
+            reasons = self.model.unscored
+            self._set_rows(np.array(numbers), np.array(restored, object), reasons)
 
     def score_missing(self, engine: Ray | None, *, needs_check: bool) -> Provenance:
         """Fill in the other rows as batches of their scores come, and return the
@@ -224,69 +223,58 @@ class _ModelRun:
             raise self._refusal()
         return self_check
 
-    def _fill_rows(
-        self, numbers: Ints, batches: Generator[tuple[Ints, Rows], None, None]
-    ) -> None:
+    def _fill_rows(self, numbers: Ints, batches: Generator[Batch, None, None]) -> None:
         """Fill in the rows of the texts of these numbers, as batches of them come."""
-        n = len(self.rows)
-        show_progress = _open_bar(
-            self.title, n, n - len(numbers), self.options.progress
-        )
+        n_stored = len(self.rows) - len(numbers)
+        bar = _open_bar(self.title, len(self.rows), n_stored, self.options.progress)
         # Left in its middle, a generator ends with what keeps it: what it has not
         # written yet would wait for the next error in Jupyter.
-        with closing(batches), show_progress as advance:
-            for positions, rows in batches:
-                unscored = self.model.unscored
-                reasons = {numbers[i]: unscored[i] for i in positions if i in unscored}
+        with closing(batches), bar as advance:
+            for positions, rows, unscored in batches:
+                reasons = {}
+                for i, position in enumerate(positions):
+                    if position in unscored:
+                        reasons[i] = unscored[position]
                 self._set_rows(numbers[positions], rows, reasons)
                 advance(len(positions))
 
     def _stream(
         self, texts: Sequence[Text], engine: Ray | None, needs_check: bool
-    ) -> Generator[tuple[Ints, Rows], None, None]:
-        """Positions in `texts` and their rows, from here or from the workers."""
+    ) -> Generator[Batch, None, None]:
+        """Batches of `texts` with their rows, from here or from the workers."""
         store = self.options.store
         if engine is None:
-            yield from score_batches(self.model, texts, store, self.title)
+            for positions, rows in score_batches(self.model, texts, store, self.title):
+                yield positions, rows, self.model.unscored
             return
         work = partial(
             _score_block, self.scorer, self.number, self.fingerprint, store, needs_check
         )
         try:
-            for positions, rows, counts in engine.map(work, cut_blocks(texts)):
+            for batch, counts in engine.map(work, cut_blocks(texts)):
                 add_counts(self.counts, counts)
-                yield positions, rows
+                yield batch
         except DataError as error:
             if repr(self.scorer.name) in error.problem:
                 raise
             problem = f"scorer {self.title!r}: {error.problem}"
             raise DataError(problem, error.remedy) from error
 
-    def _set_rows(
-        self,
-        numbers: Ints,
-        rows: Rows,
-        reasons: Mapping[int, str] = MappingProxyType({}),
-    ) -> None:
-        """Fill in the rows of texts by their numbers, and the reasons for missing
-        scores; DataError for one that is not finite without a reason, unless it is
-        allowed.
+    def _set_rows(self, numbers: Ints, rows: Rows, reasons: Mapping[int, str]) -> None:
+        """Fill in the rows of texts by their numbers. DataError for a score that is
+        not finite and has no reason, by its place in `rows`, unless it is allowed.
         """
-        n_columns = 1 + len(self.model.columns)
         n_numbers = _count_numbers(self.model)
-        self.rows[numbers] = rows[:, :n_columns]
+        self.rows[numbers] = rows[:, : self.rows.shape[1]]
         values = rows[:, :n_numbers].astype(np.float64)
-        for i in np.flatnonzero(~np.isfinite(values).all(axis=1)):
+        for i in np.flatnonzero(~np.isfinite(values).all(axis=1)).tolist():
             number = int(numbers[i])
             self.rows[number, :n_numbers] = np.nan
-            reason = reasons.get(number, "")
-            if "reason" in self.model.hidden_columns:
-                place = n_columns + self.model.hidden_columns.index("reason")
-                reason = str(rows[i, place])
-            bad = values[i][~np.isfinite(values[i])][0]
-            if reason:
-                self.reasons[number] = reason
-            elif np.isinf(bad) or not self.options.allow_missing:
+            is_infinite = np.isinf(values[i]).any()
+            if i in reasons:
+                self.reasons[number] = reasons[i]
+            elif is_infinite or not self.options.allow_missing:
+                bad = "infinite" if is_infinite else "nan"
                 text = self.texts.describe(number)
                 problem = f"scorer {self.title!r}: the score of {text} is {bad}"
                 remedy = "check the dtype (float16 overflows), or count NaN"
@@ -300,14 +288,9 @@ class _ModelRun:
             examples.append(f"{reason} ({n})")
         count = f"no score for {len(self.reasons)} of {len(self.rows)} texts"
         first = f"first {first_text}: {'; '.join(examples)}"
-        # Replies that nothing can read are in the store: a new run asks no more.
-        words = set(self.rows[list(self.reasons), 1:2].ravel())
-        ways = []
-        if words != {UNPARSABLE}:
-            ways.append("run again with the same store=")
-        if UNPARSABLE in words:
-            ways.append("give another reader= for unparsable replies")
-        remedy = f"{', '.join(ways)}, or pass allow_missing=True"
+        remedy = "run again with the same store=, or pass allow_missing=True"
+        if UNPARSABLE in self.rows[list(self.reasons), 1:2]:
+            remedy = f"give another reader= for unparsable replies, {remedy}"
         return DataError(f"scorer {self.title!r}: {count}, {first}", remedy)
 
 
@@ -331,15 +314,6 @@ def _describe_models(scorer: Scorer, _: None) -> list[Provenance]:
     return [describe_scorer(model) for model in list_models(scorer)]
 
 
-def _describe_on_cluster(scorer: Scorer, engine: Ray) -> list[Provenance]:
-    """Descriptions of the models; one that is made anew on a worker, with the number
-    type of its device, is described there.
-    """
-    if not hasattr(scorer, "remake"):
-        return _describe_models(scorer, None)
-    return next(engine.map(partial(_describe_models, scorer), [None]))
-
-
 def empty_rows(scorer: Scorer, n: int) -> Rows:
     """Rows of score and columns, without values."""
     rows: Rows = np.full((n, 1 + len(scorer.columns)), np.nan)
@@ -355,35 +329,48 @@ def _count_missing(rows: Rows) -> int:
     return int(np.isnan(rows[:, 0].astype(np.float64)).sum())
 
 
-def _read_record(model: Scorer, value: Any) -> Rows:
-    """The row of a text, as a store has it."""
-    values = list_values(value)
-    if len(values) != 1 + len(model.columns) + len(model.hidden_columns):
-        raise ValueError
-    row = np.empty(len(values), object)
-    row[:] = values
-    if row[0] is None:
-        row[0] = np.nan
-    n_numbers = _count_numbers(model)
-    row[:n_numbers] = row[:n_numbers].astype(float)
-    return row
+def _read_records(model: Scorer, records: Iterable[Any]) -> list[Rows]:
+    """The rows of texts, as a store has them."""
+    n_values = 1 + len(model.columns) + len(model.hidden_columns)
+    all_values = []
+    for record in records:
+        values = list_values(record)
+        if len(values) != n_values:
+            raise ValueError(short(record))
+        all_values.append(values)
+    if not model.has_objects:
+        return list(np.array(all_values, np.float64))
+
+    rows: list[Rows] = []
+    for values in all_values:
+        row = np.empty(n_values, object)
+        row[:] = values
+        row[0] = np.float64(row[0])
+        rows.append(row)
+    return rows
 
 
-def _make_record(scorer: Scorer, row: Rows) -> object:
-    """The stored value of a text: its score, or a list where the scorer has columns.
-
-    None for a score that is not finite, unless a hidden value tells why there is none.
+def _make_records(
+    scorer: Scorer, texts: Sequence[Text], positions: Ints, rows: Rows
+) -> dict[str, object]:
+    """The stored values of texts by their keys: a score, or a list where the scorer has
+    columns. A score that is not finite is left out, unless a hidden value tells why
+    there is none.
     """
-    values: list[Any] = row.tolist()
     if scorer.hidden_columns:
-        is_stored = values[1 + len(scorer.columns)] is not None
-        if math.isnan(values[0]):
-            values[0] = None
+        first_hidden = rows[:, 1 + len(scorer.columns)]
+        is_stored = np.array([value is not None for value in first_hidden])
     else:
-        is_stored = all(map(math.isfinite, values[: _count_numbers(scorer)]))
-    if not is_stored:
-        return None
-    return values if len(values) > 1 else values[0]
+        numbers = rows[:, : _count_numbers(scorer)].astype(np.float64)
+        is_stored = np.isfinite(numbers.sum(axis=1))
+
+    records: dict[str, object] = {}
+    stored_rows = rows[is_stored].tolist()
+    for position, values in zip(positions[is_stored], stored_rows, strict=True):
+        if np.isnan(values[0]):
+            values[0] = None
+        records[texts[position].key] = values if len(values) > 1 else values[0]
+    return records
 
 
 def score_batches(
@@ -393,28 +380,18 @@ def score_batches(
     text comes once.
     """
     fingerprint = str(scorer.fingerprint)
-    is_waiting = np.ones(len(texts), bool)
-    n_given = 0
+    n_rows = np.zeros(len(texts), int)
     batches = scorer.stream(texts)
     try:
         for batch_positions, values in batches:
             positions = np.asarray(batch_positions, np.intp)
             rows = check_rows(values, len(positions), scorer, title)
-            if store is not None and not n_given:
-                store.note(fingerprint, {"name": scorer.name} | describe_scorer(scorer))
-            n_given += len(positions)
-            is_waiting[positions] = False
-            if n_given + is_waiting.sum() > len(texts):
-                problem = f"scorer {title!r}: stream gave positions twice"
-                raise DataError(problem, "yield each position once")
-
             if store is not None:
-                records = {}
-                for position, row in zip(positions, rows, strict=True):
-                    record = _make_record(scorer, row)
-                    if record is not None:
-                        records[texts[position].key] = record
-                store.append(fingerprint, records)
+                if not n_rows.any():
+                    run = {"name": scorer.name} | describe_scorer(scorer)
+                    store.note(fingerprint, run)
+                store.append(fingerprint, _make_records(scorer, texts, positions, rows))
+            np.add.at(n_rows, positions, 1)
             yield positions, rows
     finally:
         # A server is asked no more.
@@ -423,10 +400,11 @@ def score_batches(
         if store is not None:
             store.flush()
 
-    if is_waiting.any():
-        text = texts[int(is_waiting.argmax())]
+    wrong = np.flatnonzero(n_rows != 1)
+    if len(wrong):
+        text = texts[wrong[0]]
         first = f"{text.answers[0][:60]!r} to {str(text.prompt)[:60]!r}"
-        count = f"no score for {is_waiting.sum()} of {len(texts)} texts"
+        count = f"not one score for {len(wrong)} of {len(texts)} texts"
         raise DataError(f"scorer {title!r}: {count}, first: {first}")
 
 
@@ -437,9 +415,9 @@ def _score_block(
     store: Store | None,
     needs_check: bool,
     block: WorkBlock,
-) -> tuple[Ints, Rows, Counts]:
-    """On a worker: positions and rows of the texts by the scorer, or by one model of
-    its sum, and what it counted.
+) -> tuple[Batch, Counts]:
+    """On a worker: the texts' rows by the scorer, or by one model of its sum, and what
+    it counted.
     """
     model = list_models(scorer)[number]
     if model.fingerprint != fingerprint:
@@ -452,7 +430,8 @@ def _score_block(
     batches = score_batches(model, block.texts, store, scorer.name)
     positions_of, rows_of = zip(*batches, strict=True)
     positions = block.start + np.concatenate(positions_of)
-    return positions, np.concatenate(rows_of), dict(model.counts)
+    reasons = {block.start + i: reason for i, reason in model.unscored.items()}
+    return (positions, np.concatenate(rows_of), reasons), dict(model.counts)
 
 
 def check_company(scorer: Scorer, texts: Sequence[Text]) -> Provenance:
@@ -507,19 +486,13 @@ def _open_bar(
 
     from tqdm.auto import tqdm
 
-    description = line(title)
-    if initial:
-        description += f", {initial} from the store"
-    # Into a log few lines are written.
-    interval = 10.0
-    if is_live:
-        interval = 0.2
     with tqdm(
-        desc=description,
+        desc=line(title),
         unit="text",
         total=total,
         initial=initial,
-        mininterval=interval,
+        # Into a log few lines are written.
+        mininterval=0.2 if is_live else 10.0,
         delay=_BAR_DELAY if is_kernel else 0.0,
     ) as bar:
         yield bar.update

@@ -2,12 +2,12 @@
 and several stores as one.
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
-from json import loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +17,7 @@ import pandas as pd
 
 from rmlab.io.files import read_pairs, read_scores
 from rmlab.io.native import PAIRS_INFIX, SIDECAR, encode_frame
-from rmlab.scorers.base import Scorer
+from rmlab.scorers.base import Provenance, Scorer
 from rmlab.store import Store
 from rmlab.tables import KEY, PAIR_KEY, DataError
 
@@ -79,24 +79,29 @@ def check_tables(
     """Raise DataError, before a long run, where a table would replace that of another
     model of the same name.
     """
-    stored_files = set(store.tables())
+    stored_files = store.tables()
     for benchmark in benchmarks:
         for name, scorer in models.items():
             file = file_name(name, benchmark, pairs=pairs)
-            if not {file, file + SIDECAR} <= stored_files:
+            if file not in stored_files:
                 continue
-            weights = None
-            with suppress(FileNotFoundError, ValueError, LookupError, TypeError):
-                sidecar = loads(store.read_table(file + SIDECAR))
-                weights = _model_weights(sidecar["provenance"][name])
-            if weights is None or weights == _model_weights(scorer.provenance()):
+            weights = _model_weights(_read_provenance(store, file, name))
+            if weights in (None, _model_weights(scorer.provenance())):
                 continue
             table = f"the table of another model named {name!r}, with other weights"
             remedy = "give this one another name (name=, --name), or delete that file"
             raise DataError(f"store: {store}/{file} holds {table}", remedy)
 
 
-def _model_weights(provenance: Mapping[str, object]) -> object:
+def _read_provenance(store: Store, file: str, model: str) -> Provenance:
+    """The provenance of a model in a finished table; empty where there is none."""
+    with suppress(FileNotFoundError, ValueError, LookupError, TypeError):
+        provenance = json.loads(store.read_table(file + SIDECAR))["provenance"]
+        return dict(provenance[model])
+    return {}
+
+
+def _model_weights(provenance: Provenance) -> object:
     """The hash of a model's own weights in a provenance: of a policy and its reference,
     the policy's.
     """
@@ -111,9 +116,18 @@ def write_tables(table: pd.DataFrame, store: Store) -> None:
     is_pairs = "score" not in table.columns
     for key, rows in table.groupby(["model", "benchmark"], sort=False):
         model, benchmark = map(str, key)
-        rows.attrs = {"provenance": {model: table.attrs["provenance"][model]}}
+        provenance = table.attrs["provenance"][model]
         name = file_name(model, benchmark, pairs=is_pairs)
-        contents = encode_frame(_add_earlier_rows(rows, store, name), ".csv")
+        earlier = _read_provenance(store, name, model)
+        entries = (*READING, "subsets")
+        described = [earlier.get(entry) for entry in entries]
+        is_like = described == [provenance.get(entry) for entry in entries]
+        rows.attrs = {"provenance": {model: provenance}}
+        contents = encode_frame(rows, ".csv")
+        with suppress(FileNotFoundError):
+            # A rerun makes the table that is there, and need not read its rows.
+            if earlier and is_like and store.read_table(name) != contents.table:
+                contents = encode_frame(_add_earlier_rows(rows, store, name), ".csv")
         store.write_table(name, contents.table)
         # The provenance tells the table's checksum, and so comes after it.
         store.write_table(name + SIDECAR, contents.sidecar)
@@ -122,30 +136,18 @@ def write_tables(table: pd.DataFrame, store: Store) -> None:
 def _add_earlier_rows(rows: pd.DataFrame, store: Store, name: str) -> pd.DataFrame:
     """The rows, and those of the store's table that this run has not made again."""
     is_pairs = "score" not in rows.columns
-    key = PAIR_KEY if is_pairs else KEY
     with TemporaryDirectory() as folder, suppress(FileNotFoundError, DataError):
-        path = Path(store.root, name)
-        if not store.is_local:
-            path = Path(folder, name)
-            for file in (name, name + SIDECAR):
-                Path(folder, file).write_bytes(store.read_table(file))
+        path = Path(folder, name)
+        for file in (name, name + SIDECAR):
+            Path(folder, file).write_bytes(store.read_table(file))
         if is_pairs:
             earlier = read_pairs(path)
         else:
             earlier = read_scores(path, allow_missing=True)
-
-        provenance = rows.attrs["provenance"]
-        ((model, described),) = provenance.items()
-        earlier_described = earlier.attrs.get("provenance", {}).get(model, {})
-        for entry in (*READING, "subsets"):
-            if earlier_described.get(entry) != described.get(entry):
-                return rows
-        made = pd.MultiIndex.from_frame(rows[key])
-        is_made = pd.MultiIndex.from_frame(earlier[key]).isin(made)
-        if not is_made.all():
-            all_rows = pd.concat([rows, earlier[~is_made]], ignore_index=True)
-            all_rows.attrs = {"provenance": provenance}
-            return all_rows
+        all_rows = pd.concat([rows, earlier], ignore_index=True)
+        all_rows = all_rows.drop_duplicates(PAIR_KEY if is_pairs else KEY)
+        all_rows.attrs = rows.attrs
+        return all_rows
     return rows
 
 

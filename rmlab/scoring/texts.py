@@ -68,9 +68,11 @@ def list_texts(
 
     texts = []
     for row, prompt in enumerate(responses["prompt"]):
-        same_prompt = rows_of[prompt_number[row]]
-        others = [answers[other] for other in same_prompt if other != row]
-        texts.append(Text(prompt, (answers[row], *others)))
+        shown = [answers[row]]
+        if lists:
+            same_prompt = rows_of[prompt_number[row]]
+            shown += [answers[other] for other in same_prompt if other != row]
+        texts.append(Text(prompt, tuple(shown)))
     return _assign_texts(responses[[*key_columns]], prompt_number, [texts])
 
 

@@ -5,15 +5,13 @@ that people give, each over the rows of a table.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rmlab import baselines, scorers, tables
-from rmlab.plug_ins import load_plug_ins
 from rmlab.scorers.base import (
     PairScorer,
     PlainScorer,
@@ -23,20 +21,15 @@ from rmlab.scorers.base import (
     as_scorer,
 )
 from rmlab.scoring.cluster import Ray, find_engine
-from rmlab.scoring.run import Counts, RunOptions, add_counts, empty_rows, score_texts
+from rmlab.scoring.run import Counts, RunOptions, add_counts, score_texts
 from rmlab.scoring.stores import READING, check_tables, write_tables
-from rmlab.scoring.texts import Shard, Texts, comparisons, list_texts, select_shard
+from rmlab.scoring.texts import Shard, comparisons, list_texts, select_shard
 from rmlab.store import Store
 from rmlab.tables import DataError, nearest
 
 # A model by its name, or a scorer.
 Model = str | Path | PlainScorer | Scorer
 Models = Model | Sequence[Model] | Mapping[str, Model]
-
-GROUP = "rmlab.scorers"
-"""Entry points of this group are scorers from other packages: what `rmlab.score` or
-`rmlab.prefer` takes.
-"""
 
 
 def score_table(
@@ -107,37 +100,14 @@ def make_run_options(
     )
 
 
-class Part(NamedTuple):
-    """The texts of a subset that has a scorer of its own, or of all other subsets.
-
-    `is_shown`: whether each row of the responses is one of it.
-    """
-
-    scorer: Scorer
-    subset: str | None
-    is_shown: np.ndarray
-    texts: Texts
-
-
-def list_parts(
-    scorer: Scorer,
-    responses: pd.DataFrame,
-    key_columns: Sequence[str] = tuple(tables.KEY),
-) -> list[Part]:
-    """The texts of a scorer, then of those of single subsets.
-
-    `key_columns`: what messages call a row by.
-    """
+def split_subsets(
+    scorer: Scorer, responses: pd.DataFrame
+) -> list[tuple[Scorer, pd.DataFrame]]:
+    """The scorer with its responses, then those of subsets with theirs."""
     subset = responses["subset"]
-    parts = []
-    for name, part_scorer in [(None, scorer), *scorer.by_subset.items()]:
-        if name is None:
-            is_shown = ~subset.isin(list(scorer.by_subset)).to_numpy()
-        else:
-            is_shown = (subset == name).to_numpy()
-        lists = part_scorer.lists_answers
-        texts = list_texts(responses[is_shown], key_columns, lists=lists)
-        parts.append(Part(part_scorer, name, is_shown, texts))
+    parts = [(scorer, responses[~subset.isin(list(scorer.by_subset))])]
+    for name, part_scorer in scorer.by_subset.items():
+        parts.append((part_scorer, responses[subset == name]))
     return parts
 
 
@@ -150,6 +120,7 @@ def score_answers(
     """The responses with the scores of one model, and their provenance.
 
     Behind the score follow the scorer's columns, then those of the prompt.
+    `key_columns`: what messages call a row by.
     """
     if isinstance(getattr(scorer, "model", None), baselines.Baseline):
         # It costs nothing: it is computed anew, and here.
@@ -159,25 +130,26 @@ def score_answers(
         problem = f"scorer {scorer.name!r}: columns {taken} are of every table"
         raise DataError(problem, "give its columns other names")
 
-    values = empty_rows(scorer, len(responses))
-    provenance: Provenance = {}
+    responses = responses.reset_index(drop=True)
+    values = []
+    descriptions = []
     counts: Counts = {}
-    readings = {}
-    for part in list_parts(scorer, responses, key_columns):
-        scores, described, part_counts = score_texts(part.scorer, part.texts, run)
-        values[part.is_shown] = scores[part.texts.numbers[0]]
-        provenance = provenance or described
+    for part_scorer, part in split_subsets(scorer, responses):
+        texts = list_texts(part, key_columns, lists=part_scorer.lists_answers)
+        rows, described, part_counts = score_texts(part_scorer, texts, run)
+        columns = ["score", *part_scorer.columns]
+        values.append(pd.DataFrame(rows[texts.numbers[0]], part.index, columns))
+        descriptions.append(described)
         add_counts(counts, part_counts)
-        if part.subset is not None:
-            readings[part.subset] = {name: described.get(name) for name in READING}
-    if readings:
-        provenance["subsets"] = readings
 
-    columns = pd.DataFrame(values, columns=["score", *scorer.columns])
-    columns = columns.infer_objects().astype({"score": np.float64})
+    provenance = descriptions[0]
+    if scorer.by_subset:
+        readings = [{name: d.get(name) for name in READING} for d in descriptions[1:]]
+        provenance["subsets"] = dict(zip(scorer.by_subset, readings, strict=True))
+    scores = pd.concat(values).infer_objects().astype({"score": np.float64})
     further = tables.prompt_columns(responses, tables.SCORES)
-    order = dict.fromkeys([*tables.SCORES, *columns, *further])
-    table = responses.assign(model="", **columns.set_index(responses.index))
+    order = dict.fromkeys([*tables.SCORES, *scores, *further])
+    table = responses.assign(model="", **scores)
     return table[[*order]], _with_counts(provenance, counts)
 
 
@@ -222,18 +194,21 @@ def open_models(
     """
     # Without a store a function gets all texts at once.
     batch = None if run.store is None else run.batch
-    model_options = {key: value for key, value in options.items() if key != "name"}
+    names = options.get("name")
+    given = {
+        key: value
+        for key, value in options.items()
+        if key != "name" and value is not None
+    }
     wrap: Callable[..., Scorer] = as_pair_scorer if pairwise else as_scorer
     models: dict[str, Scorer] = {}
     takes_options = False
-    for item, name in _name_items(model, options.get("name")):
+    for item, name in _name_items(model, names):
         scorer: Any = item
         if isinstance(item, str | Path):
-            item_options = dict(model_options)
-            if name is not None:
-                item_options["name"] = name
-            scorer = _open_named(item, item_options, pairwise=pairwise)
-            takes_options |= str(item) not in ready_scorers()
+            named = given | ({"name": name} if name is not None else {})
+            scorer = _open_named(item, named, pairwise=pairwise)
+            takes_options |= str(item) not in baselines.ALL
         scorer = wrap(scorer, batch)
 
         key = str(name or scorer.name)
@@ -241,67 +216,50 @@ def open_models(
             problem = f"model: two scorers are named {key!r}"
             raise DataError(problem, "give one of them another name (name=...)")
         models[key] = scorer
-    if model_options and not takes_options:
-        problem = f"options {sorted(model_options)} are for models named by a string"
+    if given and not takes_options:
+        problem = f"options {sorted(given)} are for models named by a string"
         raise DataError(problem, "give them to the scorer itself")
     return models
 
 
-def _name_items(model: Models, name: object) -> list[tuple[Model, object]]:
+def _name_items(model: Models, names: object) -> list[tuple[Model, object]]:
     """The models, each with a name or None."""
     items: list[Any] = [model]
     if isinstance(model, Mapping):
         items = list(model.values())
-        name = list(model)
+        names = list(model)
     elif isinstance(model, list | tuple):
         items = list(model)
-    if not items:
-        remedy = "give at least one scorer, baseline name or model id"
-        raise DataError("model: the list is empty", remedy)
-
-    names = name if isinstance(name, list | tuple) else [name] * len(items)
-    if len(names) != len(items):
-        problem = f"name: {len(names)} names for {len(items)} models"
-        raise DataError(problem, "give one for each, in their order")
+    if not isinstance(names, list | tuple):
+        names = [names] * len(items)
+    if not items or len(names) != len(items):
+        problem = f"model: {len(items)} models, and {len(names)} names"
+        raise DataError(problem, "give one model at least, and a name for each or none")
     return list(zip(items, names, strict=True))
 
 
 def _open_named(
     item: str | Path, options: Mapping[str, Any], *, pairwise: bool
 ) -> object:
-    """The baseline or the installed scorer of that name, or the model that
-    `rmlab.classifier` or `rmlab.pairwise` makes.
+    """The baseline of that name, or the model that `rmlab.classifier` or
+    `rmlab.pairwise` makes.
     """
     name = str(item)
-    if pairwise and name in baselines.ALL:
-        problem = f"model: {name!r} scores single answers"
-        raise DataError(problem, "use rmlab.pairs(rmlab.score(...))")
-    if name in ready_scorers():
-        return ready_scorers()[name]
+    if name in baselines.ALL:
+        if pairwise:
+            problem = f"model: {name!r} scores single answers"
+            raise DataError(problem, "use rmlab.pairs(rmlab.score(...))")
+        return baselines.ALL[name]
 
     has_separator = "/" in name or "\\" in name
     is_path = has_separator or name.startswith((".", "~")) or Path(name).is_dir()
     if isinstance(item, str) and not is_path:
         models = "or a model id ('owner/name'), a folder, or a scorer"
-        allowed = f"{nearest(name, list(ready_scorers()))}; {models}"
+        allowed = f"{nearest(name, list(baselines.ALL))}; {models}"
         raise DataError(f"model: unknown name {name!r}", allowed)
+    if "batch_size" in options:
+        problem = "batch_size: texts are packed by their tokens, not counted."
+        raise TypeError(f"{problem} Pass max_batch_tokens=8192, for example")
 
     make: Callable[..., Scorer] = scorers.pairwise if pairwise else scorers.classifier
     return make(item, **options)
-
-
-@cache
-def ready_scorers() -> dict[str, Any]:
-    """The scorers that take no options, by name: baselines, and those of installed
-    packages by their entry points.
-    """
-    ready: dict[str, Any] = dict(baselines.ALL)
-
-    def add(name: str, scorer: object) -> None:
-        is_scorer = callable(scorer) or hasattr(scorer, "prefer")
-        if not is_scorer or name in baselines.ALL or "/" in name:
-            raise TypeError("no scorer, or its name is taken or has a slash")
-        ready[name] = scorer
-
-    load_plug_ins(GROUP, add)
-    return ready

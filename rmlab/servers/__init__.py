@@ -1,5 +1,5 @@
-"""Reward models behind servers: `rmlab.remote`, and how it finds out what a server is
-asked and how texts are written.
+"""Reward models behind servers: `rmlab.remote`, and how it chooses the form of requests
+and the way texts are written.
 """
 
 import warnings
@@ -9,7 +9,6 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
-from rmlab.scorers.base import Floats
 from rmlab.scorers.checkpoints.checkpoint import find
 from rmlab.scorers.encoder import EncodeOptions, TextEncoder, complete_options
 from rmlab.servers.client import Client, ClientOptions
@@ -24,8 +23,8 @@ LabelWeights = Mapping[str, float] | Sequence[float]
 
 
 class RemoteOptions(ClientOptions, EncodeOptions, total=False):
-    """Options of `remote`: how the server is asked, as of `Client`, and how texts are
-    written, as of `rmlab.classifier`.
+    """Options of `remote`: those of `Client` for requests, and those of
+    `rmlab.classifier` for texts.
     """
 
 
@@ -36,7 +35,6 @@ def remote(
     model: str | None = None,
     name: str | None = None,
     tokenizer: str | Path | None = None,
-    weights: str | Path | None = None,
     label_weights: LabelWeights | None = None,
     version: str | None = None,
     bounded: bool = False,
@@ -44,15 +42,15 @@ def remote(
     examine: bool = True,
     **options: Unpack[RemoteOptions],
 ) -> Remote:
-    """Connect to a reward model behind a server: its raw scores, for `rmlab.score` and
-    wherever a scorer goes.
+    """Connect to a reward model behind a server: a scorer that returns its raw scores.
 
     The server is first validated with a few known texts: it must return as many outputs
-    as labels, read as many tokens as were sent, read texts to their end, give different
-    texts different scores, apply no sigmoid or softmax, score a text alone as among
-    others, and agree with `weights`. It gets the same texts again during and after
-    every run, and before it goes on with the scores of a store; scores are kept once
-    the next check has passed.
+    as labels, read as many tokens as were sent, read texts to their end, score
+    different texts differently, apply no sigmoid or softmax, and score a text in a
+    batch as it does alone. The known texts are sent again during and after every run,
+    and before a run resumes from a store; scores are kept once the next check has
+    passed.
+    `rmlab.parity` compares the scores with those of the same weights on this machine.
 
     Parameters
     ----------
@@ -63,35 +61,32 @@ def remote(
         "tei" (Text Embeddings Inference), "openrlhf" or "triton" (NeMo's SteerLM and
         Nemotron reward models).
     model
-        Its name at the server; asked of the server where it tells.
+        The model's name at the server; by default the one that the server reports.
     name
-        What tables call the model.
+        The model's name in tables.
     tokenizer
-        Folder or hub id of the model's tokenizer. Conversations are written here, and
-        sent as token ids where the server takes them, otherwise as text that the
-        server's tokenizer turns into the same ids.
-    weights
-        Folder or hub id of the same weights, to compare with; gives the tokenizer, too.
+        Folder or hub id of the model's tokenizer. It turns conversations into token
+        ids, which are sent as they are to a server that accepts them, and otherwise as
+        text that the server's tokenizer turns into the same ids.
     label_weights
         The weight of each output in the score, by name or in order; for "triton" by
         default those of Nemotron-4-340B-Reward. With several outputs `rmlab.score`
         keeps each as a column.
     version
-        Names the weights behind the address, a commit say: stored scores are then found
-        again at another address. Without it a store knows them by `url`.
+        Names the weights behind the address, such as a commit: a store then finds their
+        scores also at another address. By default a store knows them by `url`.
     bounded
         The model's own scores lie between 0 and 1.
     batch
         Texts in a request.
     examine
-        False leaves the validation out, and with it the checks during a run.
+        False skips the validation, and with it the checks during a run.
     **options
-        How texts are written, as in `rmlab.classifier`: `template`, `eos`,
-        `max_length`, `truncate` and the others of
-        `rmlab.scorers.encoder.EncodeOptions`; for "triton" none. How the server is
-        asked: `key` (the name of the environment variable with its key), `concurrency`
-        (default 16), `rate`, `retries`, `backoff`, `timeout`, `max_requests` and
-        `outage`, as of `rmlab.servers.Client`.
+        For texts, as in `rmlab.classifier`: `template`, `eos`, `max_length`, `truncate`
+        and the others of `rmlab.scorers.encoder.EncodeOptions`; none for "triton". For
+        requests, as in `rmlab.servers.Client`: `key` (the name of the environment
+        variable with the key), `concurrency` (default 16), `retries`, `backoff`,
+        `timeout`, `max_requests` and `outage`.
 
     Returns
     -------
@@ -102,7 +97,7 @@ def remote(
     ------
     DataError
         At the first check that fails, naming it; for SGLang's /v1/classify and for
-        Infinity, which give no raw scores; and for a server that does not answer.
+        Infinity, which return no raw scores; and for a server that does not answer.
     """
     asking: dict[str, Any] = {"concurrency": 16}
     writing: dict[str, Any] = dict(options)
@@ -111,17 +106,8 @@ def remote(
     encoding = complete_options(cast(EncodeOptions, writing))
     client = Client(url, **asking)
     server = find_kind(kind)
-    writer, labels = _open_writer(server, tokenizer or weights, encoding)
-    outputs, mix = _weigh_outputs(labels, label_weights or server.weights)
-    local = None
-    if weights is not None:
-        from rmlab.scorers.classifier import classifier
-
-        local_weights = None
-        if len(labels) > 1:
-            local_weights = dict(zip(outputs, mix.tolist(), strict=True))
-        local = classifier(weights, weights=local_weights, dtype="float32", **encoding)
-
+    writer, labels = _open_writer(server, tokenizer, encoding)
+    output_weights = _weigh_outputs(labels, label_weights or server.weights)
     model = model or server.usual_model
     if not model and server.model_path:
         model = client.ask(server.model_path, None, server.read_model)
@@ -133,9 +119,8 @@ def remote(
         version=version,
         batch=batch,
         name=name or (model or kind).rstrip("/").rpartition("/")[2],
-        outputs=outputs,
-        mix=mix,
-        local=local,
+        outputs=tuple(output_weights),
+        mix=np.array([*output_weights.values()], float),
         bounded=bounded,
     )
     if examine:
@@ -144,8 +129,8 @@ def remote(
 
 
 def _require_sound(scorer: Remote) -> None:
-    """Raise DataError at the first check that fails; warn of a server that could say
-    how many tokens it read, and does not.
+    """Raise DataError at the first check that fails; warn of a server that takes token
+    ids and does not report how many it read.
     """
     for name, finding in scorer.examine():
         if name == "tokens" and finding.status == "warn" and scorer.kind.takes_ids:
@@ -159,8 +144,8 @@ def _require_sound(scorer: Remote) -> None:
 def _open_writer(
     kind: ServerKind, source: str | Path | None, options: EncodeOptions
 ) -> tuple[Writer, list[str]]:
-    """The writer of the texts, and the names of the model's outputs where they are
-    known, in the server's order.
+    """Return the writer of the texts, and the names of the model's outputs in the
+    server's order, where they are known.
     """
     if kind.form:
         for option, value in {"tokenizer": source, **options}.items():
@@ -172,7 +157,7 @@ def _open_writer(
         problem = f"max_length: a server of kind={kind.name!r} cuts long texts silently"
         raise DataError(problem, f"pass its {kind.length_option}")
     if source is None:
-        remedy = "pass the folder or hub id that has it, whose template writes texts"
+        remedy = "pass the folder or hub id of the model, which has it"
         raise DataError("tokenizer: not given", remedy)
 
     checkpoint = find(source, with_weights=False)
@@ -182,24 +167,22 @@ def _open_writer(
     return Writer(kind, TextEncoder(checkpoint, options)), labels
 
 
-def _weigh_outputs(
-    labels: Sequence[str], weights: Mapping[str, float] | Sequence[float]
-) -> tuple[tuple[str, ...], Floats]:
-    """Return the names of the outputs, and their weights by name or in order."""
+def _weigh_outputs(labels: Sequence[str], weights: LabelWeights) -> dict[str, float]:
+    """Return the weight of each output in the score, by name, in the server's order."""
     if not weights:
         if len(labels) > 1:
             problem = f"label_weights: a score of {len(labels)} labels"
             choices = ", ".join(labels[:12])
-            raise DataError(problem, f"give the weight of each, by name: {choices}")
-        return tuple(labels) or ("score",), np.ones(1)
+            raise DataError(problem, f"pass the weight of each, by name: {choices}")
+        return dict.fromkeys(labels or ["score"], 1.0)
 
     if not isinstance(weights, Mapping):
         names = labels
         if len(weights) != len(labels):
             names = [f"output_{i}" for i in range(len(weights))]
-        return tuple(names), np.array(weights, float)
+        return dict(zip(names, weights, strict=True))
     for label in weights:
         if label not in labels:
             problem = f"label_weights: no label {label!r}"
             raise DataError(problem, nearest(str(label), list(labels)))
-    return tuple(labels), np.array([weights.get(label, 0.0) for label in labels])
+    return {label: weights.get(label, 0.0) for label in labels}

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Container, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from email.utils import mktime_tz, parsedate_tz
+from dataclasses import dataclass, field, replace
+from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from itertools import islice
 from queue import Empty, SimpleQueue
@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 from rmlab.records import install_command
 from rmlab.servers.http import (
-    Connection,
+    Exchange,
     Failure,
     Json,
     Reply,
     Request,
+    build_message,
     check_url,
     find_proxy,
     read_key,
@@ -38,6 +39,9 @@ T = TypeVar("T")
 # Seconds that a server may ask for; more than this is a refusal for the day.
 _LONGEST_RETRY_AFTER = 600.0
 _SHOWN_CHARACTERS = 300
+# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as
+# it is.
+_MIN_KEY_IN_REPLY = 16
 # Seconds between two looks at the deadlines.
 _LOOK_SECONDS = 0.1
 # Items that fail in a row, each after all its tries, before the rest is not sent any
@@ -84,7 +88,6 @@ class ClientOptions(TypedDict, total=False):
 
     key: str | None
     concurrency: int
-    rate: float | None
     retries: int
     backoff: float
     timeout: float
@@ -92,7 +95,7 @@ class ClientOptions(TypedDict, total=False):
     outage: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Client:
     """Asks one server. Holds no connection between streams, so it can be copied and
     pickled.
@@ -104,8 +107,8 @@ class Client:
     key
         Name of the environment variable that holds the server's key, sent to `url` and
         nowhere else (redirects are not followed); None sends none.
-    concurrency, rate
-        Requests at once, and in a second.
+    concurrency
+        Requests at once.
     retries, backoff, timeout
         Tries after the first one, for statuses 408, 425, 429 and 5xx, for timeouts, cut
         connections and replies that `read` refuses. Pauses grow from `backoff` seconds;
@@ -126,7 +129,6 @@ class Client:
     url: str
     key: str | None = None
     concurrency: int = 32
-    rate: float | None = None
     retries: int = 5
     backoff: float = 0.5
     timeout: float = 120.0
@@ -140,15 +142,15 @@ class Client:
             raise ImportError(
                 f"asking a server needs httpx and tenacity: run {command}"
             )
-        object.__setattr__(self, "url", check_url(self.url))
+        self.url = check_url(self.url)
         if self.key and not self.key.isidentifier():
             raise DataError(
                 "key: not the name of an environment variable",
-                "give a name such as 'OPENAI_API_KEY'",
+                "pass a name such as 'OPENAI_API_KEY'",
             )
-        for name in ("concurrency", "rate", "timeout"):
+        for name in ("concurrency", "timeout"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if not value > 0:
                 raise DataError(f"{name}={value!r}", "allowed: more than 0")
 
     def stream(
@@ -170,21 +172,20 @@ class Client:
         Parameters
         ----------
         items
-            What each request is about, and the request.
+            A key for each request, and the request.
         read
             Makes a value of an item's reply. Where it raises an exception the reply is
             not an answer, and the request is tried again.
         refusals
-            Statuses that are about one request, whose text is too long say: once the
-            server has answered, any number of them in a row does not end the stream, as
-            32 other failures do.
+            Statuses that concern one request, such as that its text is too long: once
+            the server has answered, any number of them in a row does not end the
+            stream, as 32 other failures do.
         """
         pending = iter(items)
         with closing(Sender(self, read, refusals)) as sender:
             while True:
-                for key, request in islice(
-                    pending, 2 * self.concurrency - sender.n_open
-                ):
+                n_free = 2 * self.concurrency - sender.n_open
+                for key, request in islice(pending, n_free):
                     sender.submit(key, request)
                 if not sender.n_open:
                     return
@@ -204,10 +205,9 @@ class Client:
 
 
 class Sender(Generic[K, T]):
-    """The threads of one stream, and their connections.
+    """The threads of one stream.
 
-    Pools of many connections look through all of them for every request, and
-    asynchronous clients cost two to three times the processor time.
+    Asynchronous clients cost two to three times the processor time.
     """
 
     def __init__(
@@ -219,7 +219,8 @@ class Sender(Generic[K, T]):
         self._read = read
         self._refusals = refusals
         self._key = read_key(client.key) if client.key else ""
-        self._next_turn = 0.0
+        # Nothing is sent before this time.
+        self._quiet_until = 0.0
         self._n_failures = 0
         # Why nothing more is sent.
         self._over = ""
@@ -227,28 +228,16 @@ class Sender(Generic[K, T]):
         self._stop = threading.Event()
         # Held once the screen says that the server is away.
         self._notice = threading.Lock()
-        is_stopped = tenacity.stop_when_event_set(self._stop)
         self._retry = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda e: getattr(e, "again", False)),
-            stop=tenacity.stop_after_attempt(client.retries + 1) | is_stopped,
+            stop=self._is_last_try,
             wait=tenacity.wait_random_exponential(client.backoff, max=_LONGEST_PAUSE),
             sleep=tenacity.sleep_using_event(self._stop),
             reraise=True,
         )
-        # A server that is away is waited for; other failures have a number of tries.
-        self._retry_away = self._retry.copy(
-            retry=tenacity.retry_if_exception(lambda e: getattr(e, "away", False)),
-            stop=tenacity.stop_after_delay(client.outage) | is_stopped,
-            before_sleep=self._note_outage,
-        )
 
-        proxy = find_proxy(client.url)
-        self._connections = []
-        for _ in range(client.concurrency):
-            connection = Connection(client.url, self._key, client.timeout, proxy)
-            self._connections.append(connection)
-        # Used last is used first: a connection that waits is closed by its server.
-        self._free = self._connections.copy()
+        self._proxy = find_proxy(client.url)
+        self._open: set[Exchange] = set()
         self._threads = ThreadPoolExecutor(client.concurrency, "rmlab-requests")
         self.n_open = 0
         self._finished: SimpleQueue[Future[tuple[K, Answer[T]]]] = SimpleQueue()
@@ -269,9 +258,9 @@ class Sender(Generic[K, T]):
                 self.n_open -= 1
                 return future
             latest = math.inf if self._stop.is_set() else time.monotonic()
-            for connection in self._connections:
-                if connection.deadline < latest:
-                    connection.cut()
+            for exchange in self._open.copy():
+                if exchange.deadline < latest:
+                    exchange.cut()
 
     def close(self) -> None:
         """Send nothing more, and let go of replies that are on their way."""
@@ -280,29 +269,21 @@ class Sender(Generic[K, T]):
         while self.n_open:
             self.next_finished()
         self._threads.shutdown()
-        for connection in self._connections:
-            connection.transport.close()
 
     def _answer(self, key: K, request: Request) -> tuple[K, Answer[T]]:
         """Send one request until it is answered or has failed."""
         try:
-            value = self._retry(self._retry_away, self._try, key, request)
+            value = self._retry(self._try, key, request)
         except Failure as failure:
             return key, self._give_up(failure)
         self._n_failures = 0
-        with _LOCK:
-            self._client.spent.answered += 1
         return key, Answer(value)
 
     def _give_up(self, failure: Failure) -> Answer[T]:
         """Count a request that has failed after all its tries."""
         client = self._client
-        # The beginning of what a server may have written, without the key.
-        reason = failure.reason
-        if self._key:
-            reason = reason.replace(self._key, "[key]")
-        reason = reason[:_SHOWN_CHARACTERS]
-        if failure.away and client.outage:
+        reason = failure.reason[:_SHOWN_CHARACTERS]
+        if failure.away:
             self._over = f"the server was away for {client.outage:g} seconds: {reason}"
         # Once the server has answered, refusals say nothing of other requests.
         elif not (self._over or (failure.refused and client.spent.answered)):
@@ -317,30 +298,34 @@ class Sender(Generic[K, T]):
     def _try(self, key: K, request: Request) -> T:
         """Send a request once, and read its reply; raise Failure without a value."""
         self._take_turn()
-        connection = self._free.pop()
+        client = self._client
+        message = build_message(request, client.url, self._key, client.timeout)
+        exchange = Exchange(message, client.timeout, self._proxy)
+        self._open.add(exchange)
         is_reached = False
         try:
-            reply = connection.send(request)
+            reply = exchange.send()
             is_reached = True
+            if len(self._key) >= _MIN_KEY_IN_REPLY:
+                content = reply.content.replace(self._key.encode(), b"[key]")
+                reply = replace(reply, content=content)
             self._require_success(reply)
-            return self._read_value(key, reply)
+            value = self._read_value(key, reply)
+            with _LOCK:
+                client.spent.answered += 1
+            return value
         except Failure as failure:
             self._note_failure(failure, is_reached)
             raise
         finally:
-            self._free.append(connection)
+            self._open.remove(exchange)
 
     def _take_turn(self) -> None:
         """Wait until a request may be sent, and count it; raise Failure where none may
         be sent any more.
         """
         client = self._client
-        with _LOCK:
-            now = time.monotonic()
-            turn = max(now, self._next_turn)
-            self._next_turn = turn + 1 / (client.rate or math.inf)
-        if turn > now:
-            self._stop.wait(turn - now)
+        self._stop.wait(max(0.0, self._quiet_until - time.monotonic()))
         with _LOCK:
             n_requests = client.spent.requests
             if client.max_requests is not None and n_requests >= client.max_requests:
@@ -350,31 +335,38 @@ class Sender(Generic[K, T]):
             client.spent.requests += 1
 
     def _note_failure(self, failure: Failure, is_reached: bool) -> None:
-        """Leave the server alone for as long as it asks, and wait for one that is away.
+        """Leave the server alone for as long as it asks.
 
         One that cannot be reached from the start is more likely a wrong address than an
         outage.
         """
         spent = self._client.spent
         outage = self._client.outage
-        failure.away &= is_reached or spent.answered > 0
-        if failure.away and outage:
-            failure.again = False
+        failure.away &= outage > 0 and (is_reached or spent.answered > 0)
+        if failure.away:
             failure.wait = min(failure.wait, outage)
         with _LOCK:
             spent.requests -= failure.away
-            turn = time.monotonic() + failure.wait
-            self._next_turn = max(self._next_turn, turn)
+            end = time.monotonic() + failure.wait
+            self._quiet_until = max(self._quiet_until, end)
 
-    def _note_outage(self, state: "tenacity.RetryCallState") -> None:
-        """Say on the screen, once, that the server is away."""
-        is_due = state.attempt_number >= _TRIES_BEFORE_NOTICE
+    def _is_last_try(self, state: "tenacity.RetryCallState") -> bool:
+        """Whether a request that has failed is not sent again.
+
+        A server that is away is waited for; other failures have a number of tries.
+        """
+        n_tries = state.attempt_number
+        failure = state.outcome.exception()  # type: ignore[union-attr]
+        if self._stop.is_set() or not getattr(failure, "away", False):
+            return self._stop.is_set() or n_tries > self._client.retries
+        is_due = n_tries >= _TRIES_BEFORE_NOTICE
         if is_due and self._notice.acquire(blocking=False):
             from tqdm import tqdm
 
             wait = f"waiting up to {self._client.outage:g} seconds (outage=)"
             # A line beside progress bars.
             tqdm.write(f"{self._client.url} is away; {wait}", file=sys.stderr)
+        return (state.seconds_since_start or 0.0) > self._client.outage
 
     def _require_success(self, reply: Reply) -> None:
         """Raise Failure for a status other than success."""
@@ -384,12 +376,12 @@ class Sender(Generic[K, T]):
         message = " ".join(reply.text().split())
         if 300 <= status < 400:
             target = reply.headers.get("location", "").partition("?")[0]
-            message = f"redirects to {target!r} are not followed; give that as url"
+            message = f"redirects to {target!r} are not followed; pass that as url"
+        again = status in _TRY_AGAIN or status >= 500
         seconds = _read_seconds(reply.headers.get("retry-after", "0"))
-        is_short = seconds <= _LONGEST_RETRY_AFTER
-        if not is_short:
+        if seconds > _LONGEST_RETRY_AFTER:
             message = f"asks to wait {seconds:.0f} seconds. {message}"
-        again = is_short and (status in _TRY_AGAIN or status >= 500)
+            again = False
         raise Failure(
             f"status {status}: {message}",
             again=again,
@@ -414,6 +406,7 @@ def _read_seconds(retry_after: str) -> float:
     """The seconds of a Retry-After header, a number or a date; 0 for anything else."""
     with suppress(ValueError):
         return max(0.0, float(retry_after))
-    with suppress(TypeError, ValueError):
-        return max(0.0, mktime_tz(parsedate_tz(retry_after)) - time.time())  # type: ignore[arg-type]
+    with suppress(ValueError):
+        date = parsedate_to_datetime(retry_after)
+        return max(0.0, date.timestamp() - time.time())
     return 0.0

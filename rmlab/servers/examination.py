@@ -43,8 +43,8 @@ LONG_ENDS = (
     "So every cat has a mat of its own; I am glad that you asked.",
     "No, wait: I made all of this up, sorry. Count them yourself.",
 )
-"""The two long known texts differ at their end only: a server that cuts texts gives
-both the same scores.
+"""The two long known texts differ at their end only: a server that cuts texts scores
+both the same.
 """
 
 LONG_LINES = (250, 40, 12, 0)
@@ -55,11 +55,9 @@ Servers that compute prompts in pieces were wrong above some thousand tokens onl
 """
 
 
-def known_texts(
-    n_lines: int, n_texts: int | None = None
-) -> tuple[Sequence[str], Sequence[str]]:
-    """Return the first known questions and answers; with `n_lines` two long ones after
-    the short ones.
+def known_texts(n_lines: int) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the known questions and answers; with `n_lines` two long ones after the
+    short ones.
     """
     texts = list(KNOWN)
     if n_lines:
@@ -68,7 +66,7 @@ def known_texts(
             lines.append(f"{i}. Cat number {i} sleeps on mat number {i * i % 97}.")
         for end in LONG_ENDS:
             texts.append(("Count the cats, please.", "\n".join([*lines, end])))
-    prompts, responses = zip(*texts[:n_texts], strict=True)
+    prompts, responses = zip(*texts, strict=True)
     return prompts, responses
 
 
@@ -78,8 +76,8 @@ class Trial:
 
     `n_read`: how many tokens it says it read, 0 where it does not say. `alone`: the
     outputs for each text in a request of its own. `names`, `mix`: of the model's
-    outputs, and their weights in the score. `expected`: scores by the same weights on
-    this machine. `bounded`: whether scores may lie between 0 and 1.
+    outputs, and their weights in the score. `bounded`: whether scores may lie between 0
+    and 1.
     """
 
     prepared: Prepared
@@ -88,20 +86,12 @@ class Trial:
     alone: Floats
     names: Sequence[str]
     mix: Floats
-    expected: Floats | None
     bounded: bool
 
     @property
     def scores(self) -> Floats:
         """The scores, shape (texts,)."""
         return self.outputs @ self.mix
-
-    @property
-    def error(self) -> float:
-        """Largest distance from the expected scores, in their standard deviations."""
-        if self.expected is None:
-            return np.inf
-        return distance(self.expected, self.scores)
 
 
 def distance(before: Floats, now: Floats) -> float:
@@ -121,7 +111,7 @@ def _check_labels(trial: Trial) -> Finding:
     return Finding(grade(width == len(trial.names)), detail)
 
 
-def _check_tokens(trial: Trial) -> Finding | None:
+def _check_tokens(trial: Trial) -> Finding:
     if _is_cut(trial):
         return Finding(
             "fail",
@@ -133,15 +123,14 @@ def _check_tokens(trial: Trial) -> Finding | None:
     n_sent = int(trial.prepared.lengths.sum())
     n_read = trial.n_read
     if not n_read or not n_sent:
-        if trial.error <= NEAR:
-            return None
-        remedy = "compare with the same weights on this machine: weights=folder"
         return Finding(
-            "warn", "the server does not say how many tokens it read", remedy
+            "warn",
+            "the server does not say how many tokens it read",
+            "compare it with the same weights on this machine: rmlab.parity",
         )
     detail = f"{n_read} were read where {n_sent} were sent"
     if n_read == n_sent + len(trial.outputs):
-        detail += ": a second beginning token"
+        detail += ": a second BOS token"
     return Finding(grade(n_read == n_sent), detail)
 
 
@@ -166,7 +155,7 @@ def _check_activation(trial: Trial) -> Finding:
     low = trial.outputs.min()
     high = trial.outputs.max()
     detail = f"values from {low:.4g} to {high:.4g}"
-    is_raw = low < 0 or high > 1 or trial.error <= NEAR
+    is_raw = low < 0 or high > 1
     if not is_raw:
         detail += ", which may be a sigmoid or a softmax: high scores become ties"
     return Finding(grade(is_raw, trial.bounded), detail)
@@ -176,14 +165,6 @@ def _check_batch(trial: Trial) -> Finding:
     apart = distance(trial.scores, trial.alone @ trial.mix)
     detail = f"together and alone up to {apart:.2g} standard deviations apart"
     return Finding(grade(apart <= NEAR), detail)
-
-
-def _check_weights(trial: Trial) -> Finding | None:
-    if trial.expected is None:
-        return None
-    apart = f"up to {trial.error:.2g} standard deviations"
-    detail = f"{apart} from the weights on this machine"
-    return Finding(grade(trial.error <= NEAR), detail)
 
 
 CHECKS: Checks[Trial] = {
@@ -199,18 +180,15 @@ CHECKS: Checks[Trial] = {
     ),
     "spread": Check(
         _check_spread,
-        "ask for raw scores: a softmax over one label gives 1.0 for everything",
+        "ask for raw scores: a softmax over one label is 1.0 for every text",
         is_needed=True,
     ),
     "activation": Check(
         _check_activation,
-        "serve the model without an activation, or pass weights= or bounded=True",
+        "serve the model without an activation, or pass bounded=True",
     ),
     "alone": Check(
         _check_batch,
         "padding is read, or answers come in another order: ask with batch=1",
-    ),
-    "weights": Check(
-        _check_weights, "rmlab.parity(local, served, responses) compares the settings"
     ),
 }

@@ -3,16 +3,14 @@ does not set.
 """
 
 import json
-import math
 import os
 import re
-import secrets
 import socket
 import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -36,11 +34,6 @@ _HEADERS = {
     "user-agent": "rmlab",
 }
 _CONNECT_SECONDS = 10.0
-# A shorter key, such as "EMPTY", may be a part of an ordinary reply, which must stay as
-# it is.
-_MIN_KEY_IN_REPLY = 16
-# Begins the name that each request carries; vLLM repeats the name in its reply.
-_REQUEST_MARK = b"rmlab-request-"
 
 
 @dataclass(eq=False)
@@ -105,7 +98,7 @@ def check_url(url: str) -> str:
     if not is_server or set("@?#") & set(url):
         raise DataError(
             "url: not the address of a server alone, like 'http://127.0.0.1:8000'",
-            "give a key by key=",
+            "pass a key by key=",
         )
     return url.rstrip("/")
 
@@ -122,88 +115,70 @@ def read_key(name: str) -> str:
     return key
 
 
-class Connection:
-    """One thread's connection to a server.
+def build_message(
+    request: Request, url: str, key: str, timeout: float
+) -> "httpx.Request":
+    """Return a request as httpx sends it; `timeout` is that of every read."""
+    import httpx
 
-    A connection is kept for the next request only if the reply has named its own
-    request. Otherwise a second copy of a reply, however late, would be taken for the
-    next reply, and shift all answers after it.
+    headers = {**_HEADERS, **request.headers}
+    if key:
+        headers["authorization"] = f"Bearer {key}"
+    content = request.body
+    if content is not None and not isinstance(content, bytes):
+        content = json.dumps(content, separators=(",", ":")).encode()
+    timeouts = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
+    return httpx.Request(
+        "GET" if content is None else "POST",
+        f"{url}/{request.path.lstrip('/')}",
+        headers=headers,
+        content=content,
+        extensions={"timeout": timeouts.as_dict()},
+    )
 
-    A transport of httpx without its client: no cookies, no redirects, and a third less
-    processor time. httpx limits the time of every read, not of the whole reply: another
-    thread calls `cut` when `deadline` has passed.
+
+class Exchange:
+    """One request and its reply, on a connection of its own.
+
+    A connection that is kept may hold a second copy of a reply, which would be taken
+    for the next reply and shift all answers after it. A new one costs no more time: the
+    pool of an httpx client looks through all its connections for every request.
+
+    httpx limits the time of every read, not of the whole reply: another thread calls
+    `cut` when `deadline` has passed.
     """
 
-    def __init__(self, url: str, key: str, timeout: float, proxy: str | None) -> None:
+    def __init__(
+        self, message: "httpx.Request", timeout: float, proxy: str | None
+    ) -> None:
+        self.deadline = time.monotonic() + timeout
+        self._message = message
+        self._timeout = timeout
+        self._proxy = proxy
+        self._socket: socket.socket | None = None
+
+    def send(self) -> Reply:
+        """Return the whole reply; raise Failure where none comes."""
         import httpx
 
-        self.deadline = math.inf
-        self._url = url
-        self._timeout = timeout
-        # Parsing takes a tenth of a request's processor time.
-        self._parse_url = lru_cache(httpx.URL)
-        self._socket: socket.socket | None = None
-        self._key = key.encode()
-        self._headers = dict(_HEADERS)
-        if key:
-            self._headers["authorization"] = f"Bearer {key}"
-        timeouts = httpx.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
-        self._extensions = {"timeout": timeouts.as_dict(), "trace": self._note_socket}
-        self.transport = httpx.HTTPTransport(verify=_ssl_context(), proxy=proxy)
-
-    def send(self, request: Request) -> Reply:
-        """Return the whole reply; raise Failure where none comes."""
-        self.deadline = time.monotonic() + self._timeout
-        mark = _REQUEST_MARK + secrets.token_hex(12).encode()
-        is_reusable = False
+        self._message.extensions["trace"] = self._note_socket
         try:
-            message = self._message(request, mark.decode())
-            with closing(self.transport.handle_request(message)) as response:
+            with (
+                httpx.HTTPTransport(verify=_ssl_context(), proxy=self._proxy) as server,
+                closing(server.handle_request(self._message)) as response,
+            ):
                 content = _read_body(response)
-            if len(self._key) >= _MIN_KEY_IN_REPLY:
-                content = content.replace(self._key, b"[key]")
-            reply = Reply(content, dict(response.headers), response.status_code)
-            marked = reply.headers.get("x-request-id", "").encode() + content
-            is_reusable = mark in marked
-            if _REQUEST_MARK in marked and not is_reusable:
-                raise Failure("the reply is to another request")
-            return reply
         except Failure:
             raise
+        # h11 and ssl raise errors of their own, which httpx does not translate.
         except Exception as error:
-            # h11 and ssl raise errors of their own, which httpx does not translate.
-            raise self._failure(error) from None
-        finally:
-            self.deadline = math.inf
-            if not is_reusable:
-                # The next request opens a new connection.
-                self.transport.close()
-
-    def _message(self, request: Request, mark: str) -> "httpx.Request":
-        import httpx
-
-        content = request.body
-        if content is not None and not isinstance(content, bytes):
-            content = json.dumps(content, separators=(",", ":")).encode()
-        return httpx.Request(
-            "GET" if content is None else "POST",
-            self._parse_url(f"{self._url}/{request.path.lstrip('/')}"),
-            headers={**self._headers, "x-request-id": mark, **request.headers},
-            content=content,
-            extensions=self._extensions,
-        )
-
-    def _failure(self, error: Exception) -> Failure:
-        """What an error of a connection means."""
-        import httpx
-
-        is_late = time.monotonic() >= self.deadline
-        if is_late or isinstance(error, httpx.TimeoutException):
-            return Failure(f"no answer within {self._timeout:g} seconds")
-        return Failure(
-            f"the connection failed ({type(error).__name__}: {error})",
-            away=isinstance(error, httpx.ConnectError),
-        )
+            reason = f"the connection failed ({type(error).__name__}: {error})"
+            is_late = time.monotonic() >= self.deadline
+            if is_late or isinstance(error, httpx.TimeoutException):
+                reason = f"no answer within {self._timeout:g} seconds"
+            is_away = isinstance(error, httpx.ConnectError)
+            raise Failure(reason, away=is_away) from None
+        return Reply(content, dict(response.headers), response.status_code)
 
     def cut(self) -> None:
         """End a request that another thread waits for."""

@@ -62,7 +62,7 @@ def _as_text(
     tokenizer: "PreTrainedTokenizerBase", ids: Sequence[Ids], adds_special: bool
 ) -> list[str]:
     """Texts that the server's tokenizer turns into these ids."""
-    from rmlab.inference.tokenizer_calls import call, decode, special_tokens
+    from rmlab.inference.tokenised import call, decode, special_tokens
 
     opening: Sequence[int] = ()
     closing: Sequence[int] = ()

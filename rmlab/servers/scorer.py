@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -38,9 +38,6 @@ from rmlab.servers.kinds.base import Scored, ServerKind
 from rmlab.servers.payloads import Prepared, Writer
 from rmlab.tables import DataError
 
-if TYPE_CHECKING:
-    from rmlab.scorers.classifier import Classifier
-
 # Rows of a request's texts, and its answer.
 Answers = Generator[tuple[Ints, Answer[Scored]], None, None]
 
@@ -53,13 +50,13 @@ RECHECK_SECONDS = 10.0
 class Remote(Scorer):
     """A served reward model, made by `rmlab.remote`, which has tested the server.
 
-    With several outputs the stream gives the score first and then each output, and
+    With several outputs the stream yields the score first and then each output, and
     `rmlab.score` keeps them as columns.
 
     Parameters
     ----------
     client, kind, model
-        Who is asked, how, and for which model.
+        The server, the form of its requests, and the model's name there.
     writer
         Writes the conversations.
     name
@@ -70,12 +67,10 @@ class Remote(Scorer):
         Names of the server's outputs, and their weights in the score.
     batch
         Texts in a request.
-    local
-        The same weights on this machine, to compare with.
     bounded
         Whether the model's own scores may lie between 0 and 1.
     known
-        The known texts and their outputs. None: the server is not accepted yet, so that
+        The known texts and their outputs. None: the server has not been accepted, and
         nothing is checked.
     models
         Names of the model in the replies for which the server was accepted.
@@ -92,7 +87,6 @@ class Remote(Scorer):
     name: str = ""
     outputs: tuple[str, ...] = ()
     mix: Floats = field(default_factory=lambda: np.zeros(0))
-    local: "Classifier | None" = None
     bounded: bool = False
     known: Trial | None = None
     models: set[str] = field(default_factory=set)
@@ -103,8 +97,8 @@ class Remote(Scorer):
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Names of what the stream gives beside the score: the outputs, where there are
-        several.
+        """Names of what the stream yields beside the score: the outputs, where there
+        are several.
         """
         return self.outputs if len(self.outputs) > 1 else ()
 
@@ -130,19 +124,15 @@ class Remote(Scorer):
         refuses.
 
         Shape (texts,), or (texts, 1 + outputs) where there are several outputs: the
-        score, then the outputs. Texts without a score come last. Scores are held back
-        until the server has passed its next check: where it is found changed, or the
-        run ends in any other way, none of them reaches a store.
+        score, then the outputs. Scores are held back until the server has passed its
+        next check: where it is found changed, or the run ends in any other way, none of
+        them reaches a store.
         """
         self.unscored = {}
-        if not texts:
-            return
-        prepared = self.writer.write(*list_columns(texts))
-        with closing(self._ask_twice(prepared)) as answers:
-            yield from self._confirm(answers)
-        if self.unscored:
-            missing = np.full((len(self.unscored), len(self.outputs)), np.nan)
-            yield np.array(list(self.unscored), np.intp), self._scores(missing)
+        if texts:
+            prepared = self.writer.write(*list_columns(texts))
+            with closing(self._ask_twice(prepared)) as answers:
+                yield from self._confirm(answers)
 
     def _confirm(self, answers: Answers) -> Stream:
         """Yield rows and their scores once a check of the server has passed."""
@@ -153,14 +143,16 @@ class Remote(Scorer):
         for rows, answer in answers:
             if answer.stopped:
                 problem = f"{self.client.url}: {answer.reason}"
-                raise DataError(problem, "run again to go on from what a store= kept")
+                raise DataError(problem, "run again: store= keeps what is confirmed")
             n_unchecked += 1
             if answer.value is None:
-                self.unscored[int(rows[0])] = answer.reason
                 n_refused += 1
+                self.unscored[int(rows[0])] = answer.reason
+                outputs = np.full((1, len(self.outputs)), np.nan)
             else:
-                unconfirmed.append((rows, self._scores(answer.value.values)))
                 n_refused = 0
+                outputs = answer.value.values
+            unconfirmed.append((rows, self._scores(outputs)))
 
             is_late = time.monotonic() - last_check >= RECHECK_SECONDS
             is_due = is_late and n_unchecked >= RECHECK_REQUESTS
@@ -205,11 +197,11 @@ class Remote(Scorer):
         """Raise DataError where the server gave the known texts other outputs in an
         earlier run.
         """
+        if self.known is None:
+            return
         known = self._known_outputs()
         for run in runs:
-            earlier = run.get("known_outputs")
-            if not known or not earlier:
-                continue
+            earlier = run.get("known_outputs") or known
             apart = distance(np.array(earlier), np.array(known))
             if not apart <= NEAR:
                 problem = (
@@ -231,12 +223,10 @@ class Remote(Scorer):
 
         Where all pass that others need, the scorer remembers the outputs of the known
         texts, to check the server again. Raises DataError for faults on this machine: a
-        tokenizer, options or weights with which the known texts cannot be scored.
+        tokenizer or options with which the known texts cannot be written.
         """
         self.known = None
         self.writer.write(*known_texts(0))
-        if self.local is not None:
-            self.local(*known_texts(0))
         try:
             trial = self._ask_known()
         except DataError as error:
@@ -267,11 +257,10 @@ class Remote(Scorer):
         model's window take.
         """
         # A server that does not answer is asked no more.
-        self.ask_all(self.writer.write(*known_texts(0, 1)))
+        self.ask_all(self.writer.write(*known_texts(0)))
         for n_lines in LONG_LINES:
-            texts = known_texts(n_lines)
             try:
-                prepared = self.writer.write(*texts)
+                prepared = self.writer.write(*known_texts(n_lines))
                 scored = self.ask_all(prepared)
                 return Trial(
                     prepared=prepared,
@@ -280,7 +269,6 @@ class Remote(Scorer):
                     alone=self.ask_all(prepared, batch=1).values,
                     names=self.outputs,
                     mix=self.mix,
-                    expected=None if self.local is None else self.local(*texts),
                     bounded=self.bounded,
                 )
             except DataError as error:
@@ -366,8 +354,7 @@ class Remote(Scorer):
         if scored.values.shape[1] != len(self.outputs):
             raise ValueError(f"not {len(self.outputs)} values for each text")
 
-        first_text = prepared.texts[rows[0]]
-        is_alike = all(prepared.texts[row] == first_text for row in rows)
+        is_alike = all(prepared.texts[row] == prepared.texts[rows[0]] for row in rows)
         is_constant = (scored.values == scored.values[0]).all()
         if is_constant and not is_alike and prepared is not known.prepared:
             # Each is asked alone.

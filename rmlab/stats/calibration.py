@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from rmlab.estimation.clustered import Estimate, group_means
-from rmlab.estimation.items import number_clusters
+from rmlab.estimation.clustered import estimate_mean, group_means
+from rmlab.estimation.groups import Group, Numbers, fit_groups
 from rmlab.metrics.pairing import unique_pairs
-from rmlab.tables import PROMPT, DataError, FloatArray, IntArray, group_codes
+from rmlab.tables import DataError, FloatArray, IntArray, group_codes
 
 
 def calibration(
@@ -63,41 +63,41 @@ def calibration(
     ----------
     Guo et al. (arXiv 1706.04599), section 2.
     """
-    predictions = _predict_outcomes(table, bins, temperature, cluster)
-    group = predictions.group
-    n_groups = len(predictions.models) * bins
-    accuracy = group_means(
-        predictions.correct,
-        group,
-        predictions.cluster,
-        n_groups,
-        confidence=confidence,
-    )
-    # An empty bin is 0 / 0, the NaN that is promised.
-    with np.errstate(invalid="ignore"):
-        total = np.bincount(group, predictions.probability, n_groups)
-        predicted = total / accuracy.n_pairs
+    pairs = _require_margins(table, bins, temperature)
+    margin = pairs["margin"].to_numpy()
 
-    errors = _calibration_errors(predictions, bins, confidence)
-    model, bin_number = np.divmod(np.arange(n_groups), bins)
-    by_bin = predictions.models.join(errors).loc[model].reset_index(drop=True)
-    return pd.DataFrame(
-        {
-            "model": by_bin["model"],
-            "bin": bin_number,
-            "left": 0.5 + bin_number / (2 * bins),
-            "right": 0.5 + (bin_number + 1) / (2 * bins),
+    def fit(group: Group) -> Numbers:
+        margins = _read_margins(margin, group, bins, temperature)
+        bin_of_pair = margins.bin
+        accuracy = group_means(
+            margins.correct,
+            bin_of_pair,
+            margins.group.cluster,
+            bins,
+            confidence,
+        )
+        # An empty bin is 0 / 0, the NaN that is promised.
+        with np.errstate(invalid="ignore"):
+            total = np.bincount(bin_of_pair, margins.probability, bins)
+            predicted = total / accuracy.n_pairs
+        prompts = pd.DataFrame({"bin": bin_of_pair, "prompt": margins.group.prompt})
+        bin_of_prompt = prompts.drop_duplicates()["bin"]
+        return {
+            "bin": np.arange(bins),
+            "left": 0.5 + np.arange(bins) / (2 * bins),
+            "right": 0.5 + np.arange(1, bins + 1) / (2 * bins),
             "predicted": predicted,
             "accuracy": accuracy.value,
             "se": accuracy.se,
             "low": accuracy.low,
             "high": accuracy.high,
             "n_pairs": accuracy.n_pairs,
-            "n_prompts": predictions.count_prompts(group, n_groups),
-            "missing": by_bin["missing"],
-            **by_bin[list(errors)],
+            "n_prompts": np.bincount(bin_of_prompt, minlength=bins),
+            "missing": len(group.rows) - len(bin_of_pair),
+            **_calibration_error(margins, confidence),
         }
-    )
+
+    return fit_groups(pairs, "model", cluster, fit)
 
 
 def calibration_error(
@@ -144,144 +144,115 @@ def calibration_error(
     ----------
     Guo et al. (arXiv 1706.04599).
     """
-    predictions = _predict_outcomes(table, bins, temperature, cluster)
-    correct = predictions.correct
-    probability = predictions.probability
-    squared = correct * (1 - probability) ** 2 + (1 - correct) * probability**2
-    brier = predictions.average(squared, confidence, bounds=(0.0, 1.0))
-    # Margins beyond the floats: an infinite loss.
-    with np.errstate(over="ignore", invalid="ignore"):
-        log_loss = predictions.average(
-            predictions.log_loss, confidence, bounds=(0.0, np.inf)
-        )
+    pairs = _require_margins(table, bins, temperature)
+    margin = pairs["margin"].to_numpy()
 
-    n_models = len(predictions.models)
-    n_ties = np.bincount(predictions.model[correct == 0.5], minlength=n_models)
-    reason = np.where(brier.n_pairs == 0, "no margins", log_loss.reason)
-    return pd.DataFrame(
-        {
-            "model": predictions.models["model"],
-            **_calibration_errors(predictions, bins, confidence),
+    def fit(group: Group) -> Numbers:
+        margins = _read_margins(margin, group, bins, temperature)
+        answered = margins.group
+        correct = margins.correct
+        error = correct - margins.probability
+        # A tie is half right and half wrong.
+        squared = error**2 + correct * (1 - correct)
+        brier = estimate_mean(squared, answered.cluster, confidence)
+        # Margins beyond the floats: an infinite loss.
+        with np.errstate(over="ignore", invalid="ignore"):
+            log_loss = estimate_mean(
+                margins.log_loss, answered.cluster, confidence, bounds=(0.0, np.inf)
+            )
+        return {
+            **_calibration_error(margins, confidence),
             "brier": brier.value,
             "brier_low": brier.low,
             "brier_high": brier.high,
             "log_loss": log_loss.value,
             "log_loss_low": np.maximum(log_loss.low, 0.0),
             "log_loss_high": log_loss.high,
-            "n_pairs": brier.n_pairs,
-            "n_prompts": predictions.count_prompts(predictions.model, n_models),
-            "n_ties": n_ties,
-            "missing": predictions.models["missing"],
-            "reason": pd.Series(reason, dtype="str"),
+            "n_pairs": len(answered.rows),
+            "n_prompts": answered.n_prompts,
+            "n_ties": (correct == 0.5).sum(),
+            "missing": len(group.rows) - len(answered.rows),
+            "reason": log_loss.reason if len(correct) else "no margins",
         }
-    )
+
+    return fit_groups(pairs, "model", cluster, fit)
 
 
-class _Predictions(NamedTuple):
-    """The models with their number of missing margins, and the comparisons that have a
-    margin, (comparisons,) each.
+class _Margins(NamedTuple):
+    """The comparisons of a model that have a margin, (comparisons,) each.
 
-    `model`, `group` (of model and bin), `prompt` and `cluster` are numbers;
-    `probability` (0.5 to 1) is that of the preferred answer to be the right one;
-    `correct` is 1 where it is, 0 where it is not, 0.5 for a tie.
+    `probability` (0.5 to 1) is that of the preferred answer to be the right one, `bin`
+    its bin; `correct` is 1 where it is right, 0 where it is not, 0.5 for a tie.
     """
 
-    models: pd.DataFrame
-    model: IntArray
-    group: IntArray
-    prompt: IntArray
-    cluster: IntArray
+    group: Group
+    bin: IntArray
     probability: FloatArray
     correct: FloatArray
     log_loss: FloatArray
 
-    def average(
-        self, values: FloatArray, confidence: float, bounds: tuple[float, float]
-    ) -> Estimate:
-        """Means of values over the comparisons of each model."""
-        return group_means(
-            values,
-            self.model,
-            self.cluster,
-            len(self.models),
-            bounds=bounds,
-            confidence=confidence,
-        )
 
-    def count_prompts(self, group: IntArray, n_groups: int) -> IntArray:
-        """How many prompts have a comparison in each group."""
-        members = pd.DataFrame({"group": group, "prompt": self.prompt})
-        return np.bincount(members.drop_duplicates()["group"], minlength=n_groups)
-
-
-def _predict_outcomes(
-    table: pd.DataFrame, bins: int, temperature: float, cluster: str | None
-) -> _Predictions:
-    """What the margins of a table promise."""
+def _require_margins(
+    table: pd.DataFrame, bins: int, temperature: float
+) -> pd.DataFrame:
+    """The pairs of a table; DataError where none has a margin."""
     if not isinstance(bins, int) or bins < 1 or not temperature > 0:
         allowed = "whole bins from 1, a temperature above 0"
         raise ValueError(
             f"bins, temperature: {bins!r}, {temperature!r}; allowed: {allowed}"
         )
     pairs = unique_pairs(table)
-    has_margin = pairs["margin"].notna().to_numpy()
-    if not has_margin.any():
+    if pairs["margin"].isna().all():
         problem = f"pairs: no margin in any of {len(pairs)} rows"
         raise DataError(problem, "use scores; a judge has outcomes only")
-    model_of_pair, first_rows = group_codes(pairs, ["model"])
-    models = pairs[["model"]].iloc[first_rows].reset_index(drop=True)
-    models["missing"] = np.bincount(model_of_pair[~has_margin], minlength=len(models))
+    return pairs
 
-    model = model_of_pair[has_margin]
-    margin = pairs["margin"].to_numpy()[has_margin]
+
+def _read_margins(
+    margin: FloatArray, group: Group, bins: int, temperature: float
+) -> _Margins:
+    """What the margins of a model promise."""
+    answered = group.select(~np.isnan(margin[group.rows]))
     # A margin beyond the floats promises certainty.
     with np.errstate(over="ignore"):
-        log_odds = margin / temperature
+        log_odds = margin[answered.rows] / temperature
     probability = 1 / (1 + np.exp(-np.abs(log_odds)))
     bin_number = (2 * bins * (probability - 0.5)).astype(np.intp)
-    # Certainty, a probability of 1, is the upper edge of the last bin and inside it.
-    bin_number = np.minimum(bin_number, bins - 1)
-    return _Predictions(
-        models=models,
-        model=model,
-        group=bins * model + bin_number,
-        prompt=group_codes(pairs, PROMPT)[0][has_margin],
-        cluster=number_clusters(pairs, cluster)[has_margin],
+    return _Margins(
+        group=answered,
+        # Certainty, a probability of 1, is the upper edge of the last bin and inside
+        # it.
+        bin=np.minimum(bin_number, bins - 1),
         probability=probability,
-        correct=0.5 + 0.5 * np.sign(margin),
+        correct=0.5 + 0.5 * np.sign(log_odds),
         log_loss=np.logaddexp(0, -log_odds),
     )
 
 
-def _calibration_errors(
-    predictions: _Predictions, bins: int, confidence: float
-) -> pd.DataFrame:
-    """ece, ece_low and ece_high of each model.
+def _calibration_error(margins: _Margins, confidence: float) -> Numbers:
+    """The columns ece, ece_low and ece_high of a model.
 
     Section "Margins as probabilities" of docs/statistics.md.
     """
-    group = predictions.group
-    n_groups = len(predictions.models) * bins
-    residual = predictions.correct - predictions.probability
+    residual = margins.correct - margins.probability
 
     # With the signs of the bins as they are, the ECE is a mean of signed residuals.
-    sign = np.sign(np.bincount(group, residual, n_groups))
-    signed = sign[group] * residual
-    ece = predictions.average(signed, confidence, bounds=(-np.inf, np.inf))
+    sign = np.sign(np.bincount(margins.bin, residual))
+    signed = sign[margins.bin] * residual
+    ece = estimate_mean(
+        signed, margins.group.cluster, confidence, bounds=(-np.inf, np.inf)
+    )
 
     # The part of the ECE that a calibrated model has by chance: the mean of |x| for a
     # normal x around zero, over bins.
-    codes = pd.DataFrame({"group": group, "cluster": predictions.cluster})
-    block, first_rows = group_codes(codes, ["group", "cluster"])
-    squared_sums = np.bincount(block, residual, len(first_rows)) ** 2
-    variance = np.bincount(group[first_rows], squared_sums, n_groups)
-    deviation = np.sqrt(variance).reshape(-1, bins)
+    codes = pd.DataFrame({"bin": margins.bin, "cluster": margins.group.cluster})
+    block, first_rows = group_codes(codes, ["bin", "cluster"])
+    squared_sums = np.bincount(block, residual) ** 2
+    variance = np.bincount(margins.bin[first_rows], squared_sums)
     with np.errstate(invalid="ignore"):
-        chance = np.sqrt(2 / np.pi) * deviation.sum(axis=1) / ece.n_pairs
-    return pd.DataFrame(
-        {
-            "ece": ece.value,
-            "ece_low": np.maximum(ece.low - chance, 0.0),
-            "ece_high": np.minimum(ece.high, 1.0),
-        }
-    )
+        chance = np.sqrt(2 / np.pi) * np.sqrt(variance).sum() / ece.n_pairs
+    return {
+        "ece": ece.value.item(),
+        "ece_low": np.maximum(ece.low - chance, 0.0).item(),
+        "ece_high": np.minimum(ece.high, 1.0).item(),
+    }

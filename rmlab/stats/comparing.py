@@ -17,7 +17,7 @@ from rmlab.estimation.items import (
 )
 from rmlab.estimation.weights import Average, Number
 from rmlab.metrics.pairing import as_pairs
-from rmlab.metrics.prepare import overall_number, prepare
+from rmlab.metrics.prepare import prepare
 from rmlab.metrics.summaries import group_numbers
 from rmlab.tables import ITEM, DataError, FloatArray
 
@@ -191,8 +191,6 @@ def equivalence(
         options=options,
     )
     keys = frame.columns[: frame.columns.get_loc("value_a")]
-    refuse_result_names(keys, _EQUIVALENCE)
-
     smallest = []
     power = []
     for number in numbers:
@@ -297,10 +295,10 @@ def _compare_two(
         min_models=2,
     )
     pair = items.shared_by(items.models.index(a), items.models.index(b))
-    _, numbers_of_models = _list_rows(pair, columns)
+    _, numbers_of_models = group_numbers(pair, columns)
     by_model = estimate(pair, numbers_of_models, confidence)
     differences = pair.subtract(np.array([0]), np.array([1]))
-    groups, numbers = _list_rows(differences, columns)
+    groups, numbers = group_numbers(differences, columns)
     result = estimate(differences, numbers, confidence)
 
     is_counted = ~np.isnan(differences.credit[0])
@@ -320,7 +318,6 @@ def _compare_two(
         {
             "model_a": a,
             "model_b": b,
-            **groups,
             "value_a": value_a,
             "value_b": value_b,
             "difference": value_a - value_b,
@@ -339,15 +336,7 @@ def _compare_two(
             "reason": pd.Series(reason, dtype="str"),
         }
     )
+    refuse_result_names(columns, [*frame, *_EQUIVALENCE])
+    for place, column in enumerate(columns, start=2):
+        frame.insert(place, column, groups[column])
     return tables.copy_provenance(table, frame), differences, numbers
-
-
-def _list_rows(
-    items: Items, columns: Sequence[str]
-) -> tuple[pd.DataFrame, list[Number]]:
-    """The rows of a comparison, by some columns or one of the overall score alone, and
-    their numbers.
-    """
-    if columns:
-        return group_numbers(items, columns)
-    return pd.DataFrame(index=range(1)), [overall_number(items)]

@@ -93,7 +93,6 @@ def rank_columns(
 
     Baselines have no rank and no group. Section "Many models" of docs/statistics.md.
     """
-    n_models = len(items.models)
     value = result.value[:, 0]
     has_error = ~np.isnan(result.se[:, 0])
     is_blind = np.array([is_baseline(name) for name in items.models])
@@ -102,13 +101,11 @@ def rank_columns(
     too_many = n_ranked > MOST_MODELS
     is_compared = is_ranked & has_error & ~too_many
 
-    rank = np.zeros(n_models, np.intp)
-    ranked_value = np.round(value[is_ranked], DECIMALS)
-    places = pd.Series(ranked_value).rank(ascending=False, method="min")
-    rank[is_ranked] = places.to_numpy()
-    rank_low = np.zeros(n_models, np.intp)
-    rank_high = np.zeros(n_models, np.intp)
-    group = np.full(n_models, "", object)
+    ranked_value = pd.Series(np.round(value, DECIMALS)).where(is_ranked)
+    rank = ranked_value.rank(ascending=False, method="min").astype("Int64")
+    rank_low = pd.Series(pd.NA, rank.index, dtype="Int64")
+    rank_high = rank_low.copy()
+    group = np.full(len(value), "", object)
     models = np.flatnonzero(is_compared)
     if len(models):
         lead = _clear_leads(items, models, confidence)
@@ -131,9 +128,9 @@ def rank_columns(
         left_out = f"rank_low, rank_high and group: at most {MOST_MODELS} models"
         reason = reason.mask(is_ranked & (reason == ""), left_out)
     return {
-        "rank": pd.Series(rank, dtype="Int64").where(is_ranked),
-        "rank_low": pd.Series(rank_low, dtype="Int64").where(is_compared),
-        "rank_high": pd.Series(rank_high, dtype="Int64").where(is_compared),
+        "rank": rank,
+        "rank_low": rank_low,
+        "rank_high": rank_high,
         "group": pd.Series(group, dtype="str"),
         "reason": reason,
     }
@@ -154,7 +151,13 @@ def group_letters(differ: NDArray[np.bool_]) -> list[str]:
     n_groups = 0
     for model in range(len(differ)):
         while not letters[model] or uncovered[model].any():
-            group = _grow_group(model, uncovered, joinable)
+            # Around the farthest model that is still to be joined: few letters.
+            group = [model, *np.flatnonzero(uncovered[model])[-1:]]
+            fits = joinable[group].all(axis=0)
+            while fits.any():
+                other = int(fits.argmax())
+                group.append(other)
+                fits &= joinable[other]
             uncovered[np.ix_(group, group)] = False
             round_number, symbol = divmod(n_groups, len(_SYMBOLS))
             letter = _SYMBOLS[symbol]
@@ -173,10 +176,8 @@ def _clear_leads(items: Items, models: IntArray, confidence: float) -> NDArray[n
     second = models[column]
     # Models that lack the same, whose differences need no items of their own.
     lacks = np.isnan(items.credit) & items.counts
-    has_part = np.broadcast_to(
-        items.parts.weight != 0, (len(lacks), len(items.parts.names))
-    )
-    patterns = [lack.tobytes() for lack in np.hstack([lacks, has_part])]
+    counts = np.broadcast_to(items.counts, lacks.shape)
+    patterns = [row.tobytes() for row in np.hstack([lacks, counts])]
     pattern = pd.factorize(np.array(patterns, object))[0]
     is_alike = pattern[first] == pattern[second]
 
@@ -197,24 +198,3 @@ def _clear_leads(items: Items, models: IntArray, confidence: float) -> NDArray[n
     lead = np.zeros((len(models), len(models)), np.intp)
     lead[row, column] = np.where(is_clear, np.sign(difference), 0)
     return lead - lead.T
-
-
-def _grow_group(
-    start: int, uncovered: NDArray[np.bool_], joinable: NDArray[np.bool_]
-) -> list[int]:
-    """Models that do not differ, around an uncovered pair of `start`.
-
-    No further model fits into the group.
-    """
-    partners = np.flatnonzero(uncovered[start])
-    # The farthest model that is still to be joined, then those between, the nearest
-    # first: long groups, few letters.
-    group = [start, *partners[-1:]]
-    fits = joinable[group].all(axis=0)
-    while fits.any():
-        candidates = np.flatnonzero(fits)
-        distance = np.abs(candidates - start)
-        nearest = int(candidates[distance.argmin()])
-        group.append(nearest)
-        fits &= joinable[nearest]
-    return sorted(group)

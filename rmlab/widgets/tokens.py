@@ -1,14 +1,14 @@
 """Where in an answer the reward moves: token by token, or sentence by sentence."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rmlab.inference.tokenizer_calls import token_texts
+from rmlab.inference.tokenised import token_texts
 from rmlab.scorers.base import PlainScorer, Prompt
-from rmlab.scorers.classifier import Classifier
-from rmlab.scorers.implicit import ImplicitReward, LanguageModel
+from rmlab.scorers.local import LocalScorer
 
 # Up to the end of a sentence or a line, with the white space around it.
 _SENTENCE = re.compile(
@@ -60,7 +60,7 @@ def token_rewards(
     """
     if not isinstance(response, str) or not response:
         raise ValueError(f"response: {response!r}; give a non-empty string")
-    if isinstance(scorer, Classifier | LanguageModel | ImplicitReward):
+    if isinstance(scorer, LocalScorer):
         table = _read_tokens(scorer, prompt, response)
         if table is not None:
             return table
@@ -68,7 +68,7 @@ def token_rewards(
 
 
 def _read_tokens(
-    model: Classifier | LanguageModel | ImplicitReward, prompt: Prompt, response: str
+    model: LocalScorer[Any], prompt: Prompt, response: str
 ) -> pd.DataFrame | None:
     """The reward after every token; None for a model that is not causal."""
     trace = model.token_rewards(model.prepare([prompt], [response]), 0)

@@ -58,7 +58,13 @@ class ClassHead:
         self, model: "PreTrainedModel", name: str, stored: "Source | None" = None
     ) -> None:
         self.title = f"model={name!r}: its class {type(model).__name__}"
-        self.dtype = model.dtype
+        # Of some models, such as XLNet, a few weights stay in float32.
+        floats = [
+            weight.dtype
+            for weight in model.parameters()
+            if weight.dtype.is_floating_point
+        ]
+        self.dtype = min(floats, key=lambda dtype: dtype.itemsize)
         self.backbone = loading.base_model(model)
         self._replaced = self.backbone
         if model.get_output_embeddings() is not None:
@@ -73,7 +79,7 @@ class ClassHead:
         pad = getattr(model.config.get_text_config(), "pad_token_id", None)
         tokens = np.arange(5, min(64, loading.vocabulary_size(self.backbone)))
         self.texts = np.resize(tokens[tokens != pad], (4, 8))
-        dtype = str(model.dtype).removeprefix("torch.")
+        dtype = str(self.dtype).removeprefix("torch.")
         task = f"forward it: {type(model).__name__} does not run in {dtype}"
         remedy = "rmlab forwards token ids and nothing else"
         if dtype != "float32":

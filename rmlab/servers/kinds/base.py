@@ -1,7 +1,7 @@
 """What a kind of server is: a request for the raw scores of some texts, and the reading
 of its reply.
 
-Servers differ in what they do by default: a sigmoid, a softmax, a second beginning
+Servers differ in what they do by default: a sigmoid, a softmax, a second BOS
 token, silent truncation. The request of each kind is right by the server's documents or
 by measurement; `rmlab.remote` tests what a server really does.
 """
@@ -82,7 +82,7 @@ class ServerKind:
     usual_model : str
         The model's name at the server where none is given.
     sorts_outputs : bool
-        Whether `read` gives the outputs sorted by their names.
+        Whether `read` returns the outputs sorted by their names.
     package : str
         A package that asking needs, in an extra that is called as the kind.
     """

@@ -32,8 +32,8 @@ class Vllm(ServerKind):
 
 
 class VllmPooling(Vllm):
-    """vLLM's /pooling; a server that was started for another task gives values of every
-    token.
+    """vLLM's /pooling; a server that was started for another task returns values of
+    every token.
     """
 
     name = "vllm-pooling"

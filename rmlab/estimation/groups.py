@@ -1,22 +1,16 @@
-"""Measures that fit each group of a table: its groups and clusters, and the estimates
-of a fit.
-"""
+"""Measures that fit each group of a table: its groups, their prompts and clusters."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy
 from numpy.typing import ArrayLike
 
-from rmlab.estimation import clustered
 from rmlab.estimation.clustered import (
     MIN_PROMPTS,
     TOO_FEW,
-    group_means,
     rows_by_code,
-    t_quantile,
 )
 from rmlab.estimation.items import (
     number_clusters,
@@ -27,7 +21,6 @@ from rmlab.tables import (
     PROMPT,
     BoolArray,
     DataError,
-    FloatArray,
     IntArray,
     copy_provenance,
     group_codes,
@@ -36,7 +29,7 @@ from rmlab.tables import (
 Numbers = dict[str, ArrayLike]
 """Columns of a result: arrays with an entry for each row, or one entry for all."""
 
-_TEXTS = ("caveat", "reason")  # the ends of names of columns of text
+_TEXTS = ("caveat", "reason")
 
 
 class Group(NamedTuple):
@@ -61,16 +54,6 @@ class Group(NamedTuple):
         return TOO_FEW if len(np.unique(self.cluster)) < MIN_PROMPTS else ""
 
 
-class Estimate(NamedTuple):
-    """Numbers with errors, limits and p, in arrays of one shape; NaN where missing."""
-
-    value: FloatArray
-    se: FloatArray
-    low: FloatArray
-    high: FloatArray
-    p: FloatArray
-
-
 def fit_groups(
     table: pd.DataFrame,
     by: str | Sequence[str],
@@ -88,8 +71,8 @@ def fit_groups(
     cluster : str, optional
         Column that names a cluster of prompts; default: the prompt.
     fit : callable
-        Takes a `Group` and returns its numbers, as arrays where a group has several
-        rows.
+        Takes a `Group` and returns its numbers, at least one of them as an array with
+        an entry for each row of the group.
 
     Returns
     -------
@@ -105,17 +88,16 @@ def fit_groups(
     prompts = group_codes(table, PROMPT)[0]
     clusters = number_clusters(table, cluster)
 
-    first_rows: list[int] = []
     frames = []
+    first_rows: list[int] = []
     for rows in split_rows(table, columns):
-        numbers = fit(Group(rows, prompts[rows], clusters[rows]))
-        arrays = np.broadcast_arrays(*numbers.values(), np.empty(1))[:-1]
-        frames.append(pd.DataFrame(dict(zip(numbers, arrays, strict=True))))
-        first_rows += [rows[0]] * len(frames[-1])
+        frame = pd.DataFrame(fit(Group(rows, prompts[rows], clusters[rows])))
+        frames.append(frame)
+        first_rows += [rows[0]] * len(frame)
     keys = table[columns].iloc[first_rows].reset_index(drop=True)
     fitted = pd.concat(frames, ignore_index=True)
     refuse_result_names(columns, fitted.columns)
-    texts = [name for name in fitted if str(name).endswith(_TEXTS)]
+    texts = fitted.columns.intersection([*_TEXTS])
     fitted = fitted.astype(dict.fromkeys(texts, "str"))
     return copy_provenance(table, pd.concat([keys, fitted], axis=1))
 
@@ -142,47 +124,6 @@ def list_names(argument: str, names: str | Sequence[str]) -> list[str]:
     if not names or len(set(names)) < len(names):
         raise ValueError(f"{argument}: {names}; name at least one, each once")
     return names
-
-
-def estimate(
-    value: FloatArray, se: FloatArray, df: FloatArray, confidence: float
-) -> Estimate:
-    """Student's t for values with these errors; no limits without degrees of
-    freedom.
-    """
-    half = t_quantile(df, confidence) * se
-    with np.errstate(divide="ignore", invalid="ignore"):
-        t = np.abs(value) / se
-        p = 2 * scipy.special.stdtr(df, -t)
-    return Estimate(
-        value=value,
-        se=np.where(np.isnan(half), np.nan, se),
-        low=value - half,
-        high=value + half,
-        p=np.where(se > 0, p, np.nan),  # no spread, no test
-    )
-
-
-def estimate_mean(
-    values: FloatArray,
-    group: Group,
-    confidence: float,
-    bounds: tuple[float, float] = (0.0, 1.0),
-) -> clustered.Estimate:
-    """Mean of the values of a group's rows, (1,); a missing value counts nowhere."""
-    one = np.zeros(len(values), np.intp)
-    return group_means(
-        values, one, group.cluster, 1, bounds=bounds, confidence=confidence
-    )
-
-
-def name_limits(name: str, estimates: Estimate | clustered.Estimate) -> Numbers:
-    """A number and its limits, as columns that begin with its name."""
-    return {
-        name: estimates.value,
-        f"{name}_low": estimates.low,
-        f"{name}_high": estimates.high,
-    }
 
 
 def count_outcomes(outcome: "pd.Series[str]", answered: Group) -> Numbers:
