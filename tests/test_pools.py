@@ -227,7 +227,8 @@ def test_negative_rewards_weigh_no_votes():
 
 def test_a_pool_with_texts_is_scored_as_any_responses():
     frame = pd.DataFrame({"question": [*"qqrrr"], "right": [1, 1, 0, 1, 0]})
-    frame["text"] = [letter * 3 for letter in "abcde"]
+    # Two candidates are equal.
+    frame["text"] = [letter * 3 for letter in "aacde"]
     names = {"prompt": "question", "response": "text", "correct": "right"}
     pool = rmlab.load_pool(frame, **names)
     assert pool["id"].tolist() == [*"00111"]

@@ -97,8 +97,8 @@ def _flatten(value: object) -> list[object]:
     """Values without the lists around them."""
     if not isinstance(value, list):
         return [value]
-    values = []
-    pending = [value]
+    values: list[object] = []
+    pending: list[object] = [value]
     while pending:
         part = pending.pop()
         if isinstance(part, list):
