@@ -277,7 +277,7 @@ BAD = [  # reader, file, content, what the message names
     (read_scores, "x.csv", "model,benchmark,label\nm,b\n", "row 0 has 2 cells"),
     (read_pairs, "x.csv", "model,4,5\na,1,1\nb,1,0.7\n", "row 1: '5' .*'0.7'"),
     (read_pairs, "x.csv", "name,4,5\na,1,1\n", r"x\.csv"),
-    (read_pairs, "x.csv", "model,4,4\na,1,1\n", "'4' stands"),
+    (read_pairs, "x.csv", "model,4,4\na,1,1\n", "called '4'"),
     (read_pairs, "x.csv", "model,4\na,1\na,0\n", "repeat a key"),
     (
         read_pairs,
