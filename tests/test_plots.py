@@ -607,7 +607,7 @@ def test_a_column_stacks_wide_panels_and_shrinks_marks_with_their_text():
     for ax in axes:
         ax.scatter([0, 1], [0, 1], s=26, label="a group with a long name")
         ax.legend()
-        ax.set_xlabel("accuracy of a model minus that of another with a long name")
+        ax.set_xlabel("accuracy of a model minus that of " + 5 * "another long name ")
     page = resize(figure, "column")
     above, below = (ax.get_tightbbox() for ax in page.axes)
     assert above.y0 > below.y1, "one below the other"
