@@ -3,6 +3,7 @@ the checks at the border.
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
@@ -122,10 +123,13 @@ def check_responses(frame: pd.DataFrame) -> pd.DataFrame:
         Naming the row, the column and the value.
     """
     frame = _check_columns(frame, "responses")
-    is_text = frame["response"].map(is_response)
+    is_text = [is_response(response) for response in frame["response"]]
     allowed = "a text, a message of the assistant, or a list of steps"
     _require(frame, is_text, "responses", "response", allowed)
-    is_prompt = frame["prompt"].map(_is_prompt)
+    prompts = frame["prompt"]
+    is_prompt = [
+        isinstance(prompt, str) or is_conversation(prompt) for prompt in prompts
+    ]
     allowed = "a string or a list of messages with 'role' and 'content'"
     _require(frame, is_prompt, "responses", "prompt", allowed)
     return frame
@@ -291,10 +295,7 @@ def group_codes(
     distinct_rows = frame
     if "model" in frame and "model" not in columns:
         distinct_rows = first_copy(frame, columns)
-    by = [distinct_rows[column] for column in columns]
-    by = by or [pd.Series(0, index=distinct_rows.index)]
-    groups = distinct_rows.groupby(by, sort=False, observed=True, dropna=False)
-    codes = pd.factorize(groups.ngroup())[0]
+    codes = pd.factorize(_combine_codes(distinct_rows, columns))[0]
     # Where the highest number so far rises, a combination appears.
     highest = np.maximum.accumulate(codes)
     first_rows = np.flatnonzero(np.diff(highest, prepend=-1))
@@ -312,7 +313,9 @@ def first_copy(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     if frame.empty or model[0] == model[-1]:
         return frame
 
-    n_rows = int(frame["model"].ne(model[0]).to_numpy().argmax())
+    n_rows = bisect_left(
+        range(len(frame)), True, lo=1, key=lambda row: bool(model[row] != model[0])
+    )
     first_rows = np.arange(0, len(frame), n_rows)
     for column in columns:
         values = frame[column].array
@@ -324,21 +327,48 @@ def first_copy(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return frame
 
 
+def _combine_codes(
+    frame: pd.DataFrame, columns: Sequence[str], codes: IntArray | None = None
+) -> IntArray:
+    """A number of each row, the same where `codes` and the values of the columns are
+    the same.
+    """
+    codes = np.zeros(len(frame), np.intp) if codes is None else codes
+    size = int(codes.max(initial=0)) + 1
+    for column in columns:
+        values, distinct = pd.factorize(frame[column], use_na_sentinel=False)
+        if size * len(distinct) > np.iinfo(np.intp).max:
+            codes, groups = pd.factorize(codes)
+            size = len(groups)
+        codes = codes * len(distinct) + values
+        size *= len(distinct)
+    return codes
+
+
 def prompt_columns(frame: pd.DataFrame, contract: Sequence[str]) -> list[str]:
     """Columns beyond the contract's whose value is the same for all rows of a prompt
     (of each model).
     """
-    prompt = [name for name in ("model", *PROMPT) if name in frame]
-    _, prompts = group_codes(frame, prompt)
+    candidates = frame.columns.difference([*contract, *RESPONSES], sort=False)
+    if candidates.empty:
+        return []
+    prompt = [name for name in ("model", *PROMPT) if name in frame.columns]
+    number = frame.groupby(prompt, sort=False, observed=True).ngroup()
+    codes = np.asarray(number, np.intp)
+    n_prompts = codes.max(initial=-1) + 1
     names = []
-    for name in frame.columns.difference([*contract, *RESPONSES], sort=False):
+    for name in candidates:
         values = frame[name]
-        if values.dtype == object and not values.map(pd.api.types.is_hashable).all():
+        if values.dtype == object and _is_nested(values):
             continue
-        _, combinations = group_codes(frame, [*prompt, name])
-        if len(combinations) == len(prompts):
+        combinations = pd.unique(_combine_codes(frame, [name], codes))
+        if len(combinations) == n_prompts:
             names.append(name)
     return names
+
+
+def _is_nested(values: pd.Series) -> bool:
+    return any(isinstance(value, list | dict | set) for value in values)
 
 
 def default_cluster(frame: pd.DataFrame) -> list[str]:
@@ -424,10 +454,6 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str], table: str) -> 
         raise DataError(problem, f"it comes from {_SOURCE[table]}")
 
 
-def _is_prompt(prompt: object) -> bool:
-    return isinstance(prompt, str) or is_conversation(prompt)
-
-
 def is_conversation(prompt: object) -> bool:
     """Whether a prompt is a non-empty list of messages."""
     if not isinstance(prompt, list) or not prompt:
@@ -497,8 +523,8 @@ def is_broken(value: object) -> bool:
 
 def refuse_repeats(frame: pd.DataFrame, key: list[str], table: str) -> None:
     """Raise DataError where rows repeat a key."""
-    is_repeat = frame.duplicated(key).to_numpy()
-    if is_repeat.any():
+    if len(group_codes(frame, key)[1]) < len(frame):
+        is_repeat = frame.duplicated(key).to_numpy()
         first = _values(frame, key, int(is_repeat.argmax()))
         problem = f"{table}: {is_repeat.sum()} rows repeat a key, first {first}"
         raise DataError(problem, "number the slots or drop copies")
@@ -510,20 +536,24 @@ def _check_columns(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """
     needed, columns, key = _CONTRACT[table]
     require_columns(frame, needed, table)
-    extra = [column for column in frame if column not in columns]
-    checked = frame.reindex(columns=[*columns, *extra]).reset_index(drop=True)
-    if "subset" not in frame:
-        checked["subset"] = checked["domain"]
+    unknown = pd.Series(pd.NA, index=frame.index)
+    absent = {}
     for column in columns:
-        checked[column] = _type_column(checked, column, table)
+        if column not in frame:
+            absent[column] = frame["domain"] if column == "subset" else unknown
+    extra = [column for column in frame if column not in columns]
+    frame = frame.assign(**absent)[[*columns, *extra]].reset_index(drop=True)
+    typed = {column: _type_column(frame, column, table) for column in columns}
+    frame = frame.assign(**typed)
 
-    rows = checked
+    rows = frame
     if "model" in key:
         numbers = {"score", "margin", "outcome"}
-        rows = first_copy(checked, [name for name in columns if name not in numbers])
-    if rows.duplicated(key).any():
-        refuse_repeats(checked, key, table)
-    return checked
+        rows = first_copy(frame, [name for name in columns if name not in numbers])
+    codes = np.sort(_combine_codes(rows, key), kind="stable")
+    if (codes[1:] == codes[:-1]).any():
+        refuse_repeats(frame, key, table)
+    return frame
 
 
 def _type_column(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
@@ -531,10 +561,10 @@ def _type_column(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     values = frame[column]
     is_object = values.dtype == object
     if is_object and (column in CLOSED or column in _STRINGS):
-        is_scalar = values.map(pd.api.types.is_scalar)
+        is_scalar = [pd.api.types.is_scalar(value) for value in values]
         _require(frame, is_scalar, table, column, "a text or a number")
     if is_object and column not in CLOSED and is_broken(values.tolist()):
-        is_text = ~values.map(is_broken)
+        is_text = [not is_broken(value) for value in values]
         _require(frame, is_text, table, column, "text that UTF-8 can hold")
 
     if column in CLOSED:
@@ -544,8 +574,8 @@ def _type_column(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
         is_slot = (slots >= 0) & (slots <= _MAX_SLOT) & (slots == np.floor(slots))
         _require(frame, is_slot, table, column, "a whole number from 0")
         return pd.Series(slots.astype("int64"), index=frame.index)
-    if column in _STRINGS:
-        _require(frame, values.notna(), table, column, "given")
+    if column in _STRINGS and (values.dtype != "str" or values.hasnans):
+        _require(frame, values.notna().to_numpy(), table, column, "given")
         return values.astype("str")
     return values
 
@@ -556,6 +586,13 @@ def _type_closed(frame: pd.DataFrame, column: str, table: str) -> pd.Series:
     """
     values = frame[column]
     dtype = CLOSED[column]
+    if column == "label":
+        has_order = values.dtype == LABEL and list(values.cat.categories) == [*LABELS]
+        if has_order and not values.hasnans:
+            return values
+    elif values.dtype == dtype:
+        return values
+
     codes = dtype.categories.get_indexer(pd.Index(values))
     is_allowed = codes >= 0
     if column != "label":
@@ -573,7 +610,7 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> FloatArray:
         texts = values.astype("str").where(values.notna()).str.strip()
         numbers = pd.to_numeric(texts, errors="coerce")
         is_number = numbers.notna() | texts.isna() | (texts.str.lower() == "nan")
-        _require(frame, is_number, table, column, "a number")
+        _require(frame, is_number.to_numpy(bool), table, column, "a number")
         # Not `numbers`: pandas 3.0 rounds their last digit.
         values = texts.where(numbers.notna())
     return np.asarray(values.astype("float64"), np.float64)
@@ -581,7 +618,7 @@ def _numbers(frame: pd.DataFrame, column: str, table: str) -> FloatArray:
 
 def _require(
     frame: pd.DataFrame,
-    is_good: BoolArray | pd.Series,
+    is_good: BoolArray | Sequence[bool],
     table: str,
     column: str,
     allowed: str,
