@@ -184,6 +184,9 @@ def refuse_kind(name: str, config: "PeftConfig") -> None:
     layers.
     """
     kind = getattr(config.peft_type, "value", config.peft_type)
+    # It acts behind tokens of its own alone.
+    if getattr(config, "alora_invocation_tokens", None):
+        kind = "aLoRA"
     if kind not in _KINDS:
         problem = f"model={name!r}: an adapter of the kind {kind} is not known here"
         raise DataError(problem, f"allowed: {', '.join(_KINDS)}")
