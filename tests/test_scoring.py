@@ -216,6 +216,15 @@ def test_a_rerun_forwards_what_is_new_and_is_equal(tmp_path):
         assert len(scorer.forwarded) == n_forwarded
 
 
+def test_a_finished_table_has_the_latest_score_of_every_text(tmp_path):
+    frame = responses(4)
+    lacking = Streaming(nan=frame["response"].head(1))
+    score(frame, lacking, store=tmp_path, allow_missing=True)
+    score(frame.head(6), Streaming(), store=tmp_path)
+    table = read_scores(tmp_path).sort_values(tables.KEY)
+    assert table["score"].tolist() == expected(frame.sort_values(tables.KEY))
+
+
 def test_a_function_with_a_fingerprint_is_stored_in_batches(tmp_path):
     calls = []
 

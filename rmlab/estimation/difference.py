@@ -81,12 +81,14 @@ def holm(p: FloatArray) -> FloatArray:
     >>> holm(np.array([0.01, np.nan, 0.04, 0.03])).tolist()
     [0.03, nan, 0.06, 0.06]
     """
-    from statsmodels.stats.multitest import multipletests
-
     adjusted = np.full(len(p), np.nan)
-    has_p = ~np.isnan(p)
-    if has_p.any():
-        adjusted[has_p] = multipletests(p[has_p], method="holm")[1]
+    with_p = np.flatnonzero(~np.isnan(p))
+    order = with_p[np.argsort(p[with_p], kind="stable")]
+    # The smallest p times m, the next times m - 1, and so on; a later one is never
+    # below an earlier one (Holm 1979). Not statsmodels' multipletests, which collects
+    # garbage in every call: 0.1 s.
+    steps = np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1))
+    adjusted[order] = np.minimum(steps, 1.0)
     return adjusted
 
 
