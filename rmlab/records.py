@@ -226,6 +226,8 @@ def _read_text(path: Path) -> str:
 
 def _read_bytes(path: Path) -> bytes:
     """The bytes of a file, unpacked."""
+    if path.suffix.lower() not in PACKED:
+        return path.read_bytes()
     import pyarrow
 
     with pyarrow.input_stream(str(path), compression="detect") as stream:

@@ -73,27 +73,6 @@ def test_another_tokenizer_is_another_fingerprint(zoo, tmp_path, change, kind):
     assert make(copy).fingerprint == make(after).fingerprint
 
 
-def test_a_reference_is_known_by_the_policy_s_tokenizer(zoo, tmp_path):
-    """The policy's tokenizer makes the tokens of both."""
-    words, reference = toy.tokenizer(), zoo(task="causal", seed=1)
-    exchange(words, "Q", "Z")
-    other = toy.save_model(tmp_path / "m", task="causal", words=words)
-    first, second = (
-        rmlab.implicit_reward(folder, reference)
-        for folder in (zoo(task="causal"), other)
-    )
-    assert first.reference.checkpoint.content == second.reference.checkpoint.content
-    assert first.reference.fingerprint != second.reference.fingerprint
-
-
-def test_a_tokenizer_in_memory_is_known_by_what_it_holds(zoo):
-    words = toy.tokenizer()
-    before = MAKERS["remote"](words).fingerprint
-    assert MAKERS["remote"](toy.tokenizer()).fingerprint == before
-    exchange(words, "Q", "Z")
-    assert MAKERS["remote"](words).fingerprint != before
-
-
 @pytest.mark.parametrize("kind", MAKERS)
 def test_another_version_of_the_code_is_another_fingerprint(zoo, monkeypatch, kind):
     folder, make = zoo(task=TASKS.get(kind, "causal")), MAKERS[kind]

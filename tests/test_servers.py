@@ -85,7 +85,8 @@ def test_a_budget_counts_all_tries():
         assert len(server.log) == capped.spent.requests == 100
     assert len(answers) == 130
     assert sum(bool(answer.value) for answer in answers) > 40
-    assert answers[-1].stopped
+    # Answers that were on their way may come after those that are not sent any more.
+    assert any(answer.stopped for answer in answers)
 
 
 def test_a_server_is_left_alone_for_as_long_as_it_asks():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmlab import records
-from rmlab.tables import DataError, nearest, require_text
+from rmlab.tables import DataError, is_broken, nearest
 from rmlab.text import short
 
 Cells = list[object]
@@ -90,7 +90,11 @@ def _read_memory(source: object) -> dict[str, Cells]:
         problem = f"{IN_MEMORY}: lists are nested too deeply"
         raise DataError(problem, "pass texts, messages and numbers") from None
     for name, cells in plain.items():
-        require_text(f"{IN_MEMORY}: a column", [name, *cells])
+        if is_broken([name, *cells]):
+            row = next((row for row, cell in enumerate(cells) if is_broken(cell)), 0)
+            allowed = "text that UTF-8 can hold"
+            cell = {name: cells[row]}
+            records.fail(IN_MEMORY, row, cell, name, allowed, "repair the text")
     return plain
 
 
