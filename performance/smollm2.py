@@ -62,7 +62,7 @@ COMPARED = [
     "rejected_style",
 ]
 SEED = 0
-# The words of the form, then the question. The form removes the beginning token, which
+# The words of the form, then the question. The form removes the BOS token, which
 # this model's turns begin with.
 TEMPLATE = (
     "<|im_start|>user\n{{ messages[0]['content'] }}\n"

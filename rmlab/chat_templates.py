@@ -1,4 +1,4 @@
-"""Chat templates of widespread models: Llama 3's (writes a beginning token) and Qwen's
+"""Chat templates of widespread models: Llama 3's (writes a BOS token) and Qwen's
 (writes none).
 """
 

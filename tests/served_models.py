@@ -60,9 +60,9 @@ class Served:
 @dataclass
 class Vllm(Served):
     """vLLM 0.32 as measured: a sigmoid by default, unknown fields ignored, text gets a
-    second beginning token.
+    second BOS token.
 
-    `ignores`: does not know `use_activation`. `bos`: writes a beginning token before
+    `ignores`: does not know `use_activation`. `bos`: writes a BOS token before
     ids, too. `counts`: says how many tokens it read. `window`: longer texts are
     refused.
     """

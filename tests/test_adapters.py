@@ -169,7 +169,7 @@ def test_a_classifier_scores_as_pefts_unmerged_model(zoo, tmp_path, kind):
 
 
 def test_an_adapter_is_read_where_pefts_model_reads(zoo, tmp_path):
-    """Before the pad token, where it is the end token and ends the texts."""
+    """Before the pad token, where it is the EOS token and ends the texts."""
     end = toy.tokenizer().eos_token_id
     base = zoo(task="causal", attention_bias=True, pad_token_id=end)
     folder = train(base, tmp_path / "adapter")

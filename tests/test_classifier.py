@@ -160,7 +160,7 @@ def test_a_text_that_ends_with_the_pad_token_is_read_where_the_class_reads(
         np.testing.assert_allclose(made(*TEXTS), reference, atol=tolerance)
         np.testing.assert_allclose(alone(made), reference, atol=tolerance)
 
-    # vLLM and others read the end token.
+    # vLLM and others read the EOS token.
     without = Path(shutil.copytree(folder, tmp_path / "without"))
     configure(without, pad_token_id=None)
     last = classifier(without, dtype=dtype)(*TEXTS)
@@ -238,7 +238,7 @@ def test_tokens_beyond_the_embedding_are_refused(zoo, tmp_path, task):
 
 
 def runner_rows(words, texts=TEXTS, **options):
-    """RewardBench's tokens, of two beginning tokens the first one masked."""
+    """RewardBench's tokens, of two BOS tokens the first one masked."""
     rows = []
     for prompt, response in zip(*texts, strict=True):
         chat = [

@@ -62,7 +62,7 @@ def states(folder, rows, *model):
 
 
 def published_head(model):
-    """A head that has two beginning tokens under RewardBench: its weights, what it
+    """A head that has two BOS tokens under RewardBench: its weights, what it
     computes, and its settings.
     """
     if model == "GRM":
@@ -106,7 +106,7 @@ def test_the_default_pipeline_masks_the_second_beginning_token(tmp_path):
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "norm"])
 def test_implicit_rewards_as_its_runner_counts_them(tmp_path, mode):
-    """One beginning and one end token more, and the header counts as answer."""
+    """One beginning and one EOS token more, and the header counts as answer."""
     from transformers import AutoModelForCausalLM
 
     folder = toy.save_model(tmp_path / "m", task="causal")
@@ -138,7 +138,7 @@ def test_implicit_rewards_as_its_runner_counts_them(tmp_path, mode):
 
 @pytest.mark.parametrize("model", ["Eurus", "InternLM2"])
 def test_a_value_head_as_its_runner_asks_it(tmp_path, model):
-    """Eurus-RM has two beginning tokens; InternLM2's own code adds the reward token and
+    """Eurus-RM has two BOS tokens; InternLM2's own code adds the reward token and
     no special ones.
     """
     layer = torch.nn.Linear(32, 1, bias=False)

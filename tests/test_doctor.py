@@ -223,7 +223,7 @@ LINE_AFTER_END = toy.models.CHAT_TEMPLATES["llama3"] + "{{ '\\n' }}"
 
 
 def test_an_implicit_reward_is_read_at_every_token_of_the_answer(tmp_path):
-    """Its end tokens are inside the answer, so a text need not end with one."""
+    """Its EOS tokens are inside the answer, so a text need not end with one."""
     words = toy.tokenizer(chat_template=LINE_AFTER_END)
     words.pad_token = words.eos_token
     folder = toy.save_model(tmp_path / "m", words=words, task="causal")
@@ -234,7 +234,7 @@ def test_an_implicit_reward_is_read_at_every_token_of_the_answer(tmp_path):
 
 
 def test_a_template_may_open_every_turn_with_the_beginning_token(tmp_path):
-    """SmolLM2's does, as ChatML without a beginning token of its own."""
+    """SmolLM2's does, as ChatML without a BOS token of its own."""
     tokenizer = toy.tokenizer(chat_template="chatml")
     tokenizer.bos_token = "<|im_start|>"
     folder = toy.save_model(tmp_path / "m", words=tokenizer)

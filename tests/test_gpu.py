@@ -418,7 +418,7 @@ def test_the_provenance_says_which_way_packs_go_and_why(
         _ = backbone.packing
         return backbone.way
 
-    assert find_way("llama") == "texts with shared beginnings; flex attention"
+    assert find_way("llama") == "texts with shared prefixes; flex attention"
     monkeypatch.setattr(flex, "compiled", Compiler(lambda rows: True))
     assert "run by run (no kernel for 80 rows" in find_way("llama", torch.bfloat16)
     assert "does not go" in find_way("deberta-v2")

@@ -120,7 +120,7 @@ def test_letters_are_the_logits_of_the_first_token(folder):
 
 
 def test_the_fingerprint_knows_what_changes_an_answer(folder, tmp_path):
-    """transformers takes the end tokens, and penalties too, from a file beside the
+    """transformers takes the EOS tokens, and penalties too, from a file beside the
     weights.
     """
     other = Path(shutil.copytree(folder, tmp_path / "other"))

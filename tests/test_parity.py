@@ -75,7 +75,7 @@ def test_the_first_place_where_tokens_differ_is_shown(folder, model):
 
 
 def test_an_end_token_that_is_the_pad_token_is_read_in_two_places(tmp_path):
-    """transformers reads the token before the end token, vLLM the end token."""
+    """transformers reads the token before the EOS token, vLLM the EOS token."""
     tokenizer = toy.tokenizer()
     tokenizer.pad_token = tokenizer.eos_token
     folder = toy.save_model(tmp_path / "m", words=tokenizer, initializer_range=0.4)

@@ -156,7 +156,7 @@ def test_a_mean_rank_is_over_models_with_all_benchmarks():
     assert board["model"].tolist()[0] == "b"
 
 
-LONG = ", ".join(["the template writes an end token without which it was trained"] * 5)
+LONG = ", ".join(["the template writes an EOS token without which it was trained"] * 5)
 
 
 def test_any_table_is_shown_whole():

@@ -32,7 +32,7 @@ def law(*strategies):
 
 @st.composite
 def worlds(draw):
-    """Texts with common beginnings of all lengths, in shuffled groups."""
+    """Texts with common prefixes of all lengths, in shuffled groups."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     texts, groups = [], []
     for group in range(draw(st.integers(1, 4))):

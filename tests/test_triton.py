@@ -37,7 +37,7 @@ def interpreter():
 
 
 def a_pack(rng, causal, lengths=(300, 10, 100), alone=133):
-    """Texts with a common beginning of 150 tokens, one of another prompt; as whole
+    """Texts with a common prefix of 150 tokens, one of another prompt; as whole
     texts for an encoder.
     """
     prompt = rng.integers(0, 9, 150)

@@ -67,7 +67,7 @@ def load_preferences(
       and ratings.
 
     The prompt is `prompt`, `question`, `messages` or `instruction` with the columns
-    `system`, `history` and `tools`, or the shared beginning of the answers. Optional:
+    `system`, `history` and `tools`, or the shared prefix of the answers. Optional:
     `id` (default: the row's number), `domain`, `subset`, `benchmark`, `family` (the
     cluster; see Notes), and with scores `model`. Other columns of short texts or
     numbers stay as extra columns. "Layouts of public data" in the documentation shows

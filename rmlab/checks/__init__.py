@@ -61,10 +61,10 @@ def doctor(
         `nan`, `alone` (texts alone come out as together), `position` (of
         comparisons: winners that change with the order of the answers) and `saturation`
         (distinct scores, ties). A model on this machine also: `head` (its weights are
-        in the checkpoint), `template`, `truncated`, `bos` (the beginning token stands
+        in the checkpoint), `template`, `truncated`, `bos` (the BOS token stands
         once: twice is another input than in training), `read` (the token that the head
         reads, or the tokens of the answer of an implicit reward: the last is the same
-        in all texts), `pad` (not the end token, which other programs would take for
+        in all texts), `pad` (not the EOS token, which other programs would take for
         padding), and `dtype` (noise against float32). A server also: the checks of
         `rmlab.remote`, then `texts`. A judge, which is asked some questions twice:
         `answers`, `verdict` (can be read), `length` (not cut), `truncated` (questions

@@ -1,5 +1,5 @@
 """A transformers model that is forwarded: hidden states of many texts at recorded
-positions, nothing padded, no shared beginning forwarded twice.
+positions, nothing padded, no shared prefix forwarded twice.
 
 Decoders get packs of tries, encoders packs of whole texts (planning.py, attention.py);
 models whose texts would see each other in a pack get length-sorted batches. A prompt

@@ -56,7 +56,7 @@ class Encoded:
     `groups`: number of the prompt; equal prompts have equal numbers. `truncated`: was
     the text cut? `source`: "tokenizer", the name of a format, "given", or the "form" of
     a comparison. `template_hash`: hash of the template's text and of what was done
-    about the end token. `date`: the day that the template wrote instead of today's,
+    about the EOS token. `date`: the day that the template wrote instead of today's,
     None where it asks for none. `reads`: the positions to read, where the way to write
     the texts decides them.
     """
@@ -104,7 +104,7 @@ def encode(
 
     The rendered text is tokenised once. Around it stand the special tokens that the
     tokenizer writes around plain text, each exactly once whether or not the template
-    writes it too: a decoder's beginning token (and its end token, where the tokenizer
+    writes it too: a decoder's BOS token (and its EOS token, where the tokenizer
     adds one), an encoder's `[CLS]` and `[SEP]`. Dates that a template would take from
     the clock are fixed to 26 Jul 2024, the default of Llama's templates.
 
@@ -125,18 +125,18 @@ def encode(
     system : str, optional
         A system message that is put before every conversation.
     bos, eos : bool, optional
-        Whether the text begins with the beginning token, and ends with the end token.
+        Whether the text begins with the BOS token, and ends with the EOS token.
         By default as template and tokenizer write them: where neither writes an end
         token, a head that reads the last token reads the last token of the answer.
     max_length : int, optional
         The most tokens of a text; a longer one raises unless `truncate` says otherwise.
     truncate : str, optional
-        "left" (cut the beginning, keep the answer and the beginning token) or "right"
+        "left" (cut the beginning, keep the answer and the BOS token) or "right"
         (cut the end of the answer).
     convention : str, optional
         Of RewardBench's runners. "reward-bench": the tokenizer's own special tokens
-        around the rendered text, with one beginning token. "reward-bench-twice": a
-        beginning token for the template and one for the tokenizer. "reward-bench-dpo":
+        around the rendered text, with one BOS token. "reward-bench-twice": a
+        BOS token for the template and one for the tokenizer. "reward-bench-dpo":
         that of implicit rewards.
     separator : str, optional
         Stands behind each step of responses that are lists of steps. The tokenizer gets

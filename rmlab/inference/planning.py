@@ -49,7 +49,7 @@ class Packing:
     """How texts go through a model together.
 
     `refused`: why they cannot share a pack, as half a sentence; None where they can.
-    `shares`: texts with a common beginning share its rows, since a token sees what
+    `shares`: texts with a common prefix share its rows, since a token sees what
     comes before it and no more; otherwise packs hold whole texts. `pads`: where there
     are no packs, texts of different lengths can share a batch, since padding changes
     nothing.
@@ -64,7 +64,7 @@ class Packing:
         if self.refused:
             lengths = "" if self.pads else "; texts of one length go together"
             return f"none: {self.refused}{lengths}"
-        return "texts with shared beginnings" if self.shares else "whole texts"
+        return "texts with shared prefixes" if self.shares else "whole texts"
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def distinct(sequences: Texts) -> list[Ints]:
 
 
 class _PromptTexts(NamedTuple):
-    """Texts of one prompt with common beginnings side by side.
+    """Texts of one prompt with common prefixes side by side.
 
     `shared`: how many tokens each shares with the one before it.
     """
@@ -281,7 +281,7 @@ def _prompts(sequences: Texts, groups: Groups) -> Iterator[_PromptTexts]:
 
 
 def common_length(left: Tokens, right: Tokens) -> int:
-    """Length of the common beginning of two sequences."""
+    """Length of the common prefix of two sequences."""
     n = min(len(left), len(right))
     # Equal here and everywhere before.
     is_common = np.logical_and.accumulate(left[:n] == right[:n])

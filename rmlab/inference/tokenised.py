@@ -90,7 +90,7 @@ def token_texts(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> list[st
 
 def special_tokens(tokenizer: "PreTrainedTokenizerBase") -> SpecialTokens:
     """An encoder's tokens at both ends (`[CLS] text [SEP]`), or a decoder's beginning
-    token and the end tokens that its tokenizer adds.
+    token and the EOS tokens that its tokenizer adds.
     """
     # Around an empty text stands what stands around any; another shows where it parts.
     around = call(tokenizer, "", add_special_tokens=True)["input_ids"]
@@ -217,9 +217,9 @@ def tokenise_as_reward_bench_dpo(
     """Ids as RewardBench's runner for implicit rewards makes them.
 
     The answer is all that stands behind the rendered prompt, the assistant's header
-    included. One beginning token more stands before what the template writes, and one
-    end token more behind it. Where the tokenizer has no beginning token, as Qwen's, its
-    end token stands there too.
+    included. One BOS token more stands before what the template writes, and one
+    EOS token more behind it. Where the tokenizer has no BOS token, as Qwen's, its
+    EOS token stands there too.
     """
     eos = tokenizer.eos_token_id
     bos = tokenizer.bos_token_id
@@ -252,20 +252,20 @@ def tokenise_as_reward_bench_dpo(
 def set_end(
     tokenizer: "PreTrainedTokenizerBase", texts: list[TokenisedText], eos: bool
 ) -> list[TokenisedText]:
-    """The texts with or without the end token."""
+    """The texts with or without the EOS token."""
     end = tokenizer.eos_token_id
     if end is None:
-        problem = f"eos={eos}, but the tokenizer has no end token"
+        problem = f"eos={eos}, but the tokenizer has no EOS token"
         raise DataError(problem, "set tokenizer.eos_token or leave eos=None")
 
     ending = np.full(int(eos), end, np.int32)
     ended = []
     for text in texts:
-        # All end tokens go, as some templates write one and some tokenizers another.
+        # All EOS tokens go, as some templates write one and some tokenizers another.
         n_ends = int((text.ids[::-1] != end).argmax())
         stripped = text.ids[: len(text.ids) - n_ends]
         ids = np.concatenate([stripped, ending])
-        # The end token that was asked for survives truncation.
+        # The EOS token that was asked for survives truncation.
         closing = max(text.closing - n_ends, 0) + int(eos)
         ended.append(replace(text, ids=ids, closing=closing))
     return ended
@@ -281,11 +281,11 @@ def set_special_tokens(
     """The texts with the tokenizer's special tokens around them.
 
     Each stands there exactly once, or as a convention has it; `bos`, `eos`: whether the
-    beginning and the end token do.
+    beginning and the EOS token do.
     """
     begin = tokenizer.bos_token_id
     if bos is not None and begin is None:
-        problem = f"bos={bos}, but the tokenizer has no beginning token"
+        problem = f"bos={bos}, but the tokenizer has no BOS token"
         raise DataError(problem, "set tokenizer.bos_token or leave bos=None")
     opening, closing = special_tokens(tokenizer)
     if bos is False:
@@ -299,7 +299,7 @@ def set_special_tokens(
         if convention == "reward-bench-twice":
             text = replace(text, opening=len(opening), closing=len(closing))
         else:
-            # A template's own beginning token stays where the tokenizer writes none.
+            # A template's own BOS token stays where the tokenizer writes none.
             is_begun = bos or (bos is None and text.ids[0] == begin)
             text_opening = opening
             if is_begun and begin not in opening:
@@ -321,7 +321,7 @@ def _enclose(
     """The text between special tokens.
 
     Each stands there once, even where the template writes it too; `begin`: the
-    tokenizer's beginning token.
+    tokenizer's BOS token.
     """
     is_opening = np.isin(text.ids, [*special.opening, -1 if begin is None else begin])
     n_before = int((~is_opening).argmax())

@@ -132,7 +132,7 @@ def _try_pack(passes: Passes, longest: int, *, shares: bool) -> _Trial:
 
 
 def _trial_texts(config: "PreTrainedConfig", longest: int) -> list[Ints]:
-    """Three texts with common beginnings and two that lie apart, the last of `longest`
+    """Three texts with common prefixes and two that lie apart, the last of `longest`
     tokens.
     """
     vocabulary = getattr(config, "vocab_size", 256)

@@ -129,7 +129,7 @@ class Scorer(ABC):
 
     def score_alone(self, texts: Sequence[Text], /) -> Floats | None:
         """Return the scores of the texts, each computed by itself, for a self-check;
-        None if company cannot matter.
+        None if scores cannot depend on the batch.
         """
         return None
 

@@ -74,7 +74,7 @@ def classifier(
     pooling : str, optional
         Where a head that reads the end of the text reads: "last", its last token, as
         vLLM does; "before_pad", the last that is not the pad token. They differ where
-        the pad token is the end token. By default as the model's class: transformers'
+        the pad token is the EOS token. By default as the model's class: transformers'
         read before the pad token.
     combine : str, optional
         How a process reward model's scores of the steps become one: "last" (by
@@ -243,7 +243,7 @@ class Classifier(LocalScorer["Readout"]):
 
     def token_rewards(self, encoded: Encoded, text: int) -> tuple[Ids, Floats] | None:
         """Token ids of an answer, and the score if the text ended at each; None where
-        texts with a common beginning do not share it.
+        texts with a common prefix do not share it.
         """
         backbone, readout = self.parts
         is_whole = set(readout.reads) & {Read.MEAN, Read.STEPS}
@@ -342,7 +342,7 @@ def _make_encoder(
 
 def _count_masked(encoder: TextEncoder) -> int:
     """How many tokens RewardBench's runner masks before a text: the first of two
-    beginning tokens, for which a cut at the right makes room.
+    BOS tokens, for which a cut at the right makes room.
     """
     options = encoder.options | {
         "max_length": None,

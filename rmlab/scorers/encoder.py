@@ -47,7 +47,7 @@ class EncodeOptions(TypedDict, total=False):
     system : str, optional
         A system message before every conversation.
     bos, eos : bool, optional
-        Whether the text begins with the beginning token and ends with the end token, if
+        Whether the text begins with the BOS token and ends with the EOS token, if
         not as template and tokenizer write it.
     max_length : int, optional
         The longest text in tokens. By default the model's window.
@@ -55,7 +55,7 @@ class EncodeOptions(TypedDict, total=False):
         What long texts lose: "left" (the beginning) or "right". By default they are
         refused.
     convention : str, optional
-        "reward-bench" makes token ids as its runner does, a doubled beginning token
+        "reward-bench" makes token ids as its runner does, a doubled BOS token
         included, to repeat published rows. By default each special token stands once.
     """
 

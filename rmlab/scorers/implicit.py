@@ -84,8 +84,8 @@ def implicit_reward(
         As in `rmlab.classifier`.
     **writing
         How texts become tokens, as in `rmlab.classifier`. `convention="reward-bench"`
-        repeats its runner: a second beginning token, the assistant's header counted as
-        part of the answer, an end token more.
+        repeats its runner: a second BOS token, the assistant's header counted as
+        part of the answer, an EOS token more.
 
     Returns
     -------

@@ -134,7 +134,7 @@ def _check_length(examined: Examined) -> Finding:
 
 
 def _check_bos(examined: Examined) -> Finding | None:
-    """The beginning token stands once before each text, or before none; an encoder's
+    """The BOS token stands once before each text, or before none; an encoder's
     `[CLS]` before each.
     """
     from rmlab.inference.tokenised import special_tokens
@@ -147,7 +147,7 @@ def _check_bos(examined: Examined) -> Finding | None:
     if is_encoder:
         bos = next(iter(special_tokens(tokenizer).opening), None)
     if bos is None:
-        return Finding("pass", "the tokenizer has no beginning token")
+        return Finding("pass", "the tokenizer has no BOS token")
 
     ids, _ = examined.tokens
     counts = [count_leading(text_ids, bos) for text_ids in ids]
@@ -163,7 +163,7 @@ def _check_bos(examined: Examined) -> Finding | None:
 
 
 def _check_read(examined: Examined) -> Finding | None:
-    """The head reads the same token of every text, behind at most one end token.
+    """The head reads the same token of every text, behind at most one EOS token.
 
     An implicit reward reads all tokens of the answer: the last is the same.
     """
@@ -183,11 +183,11 @@ def _check_read(examined: Examined) -> Finding | None:
         tokens.add(int(text_ids[position]))
         is_early.append(position < len(text_ids) - 1)
     if len(tokens) > 1 and all(n_ends) and all(is_early):
-        return Finding("pass", "the token before the end token")
+        return Finding("pass", "the token before the EOS token")
     if len(tokens) > 1:
         detail = (
             f"{len(tokens)} different tokens are read last in {len(ids)} texts: the "
-            "template writes no end token"
+            "template writes no EOS token"
         )
         remedy = "if the model was trained with one, pass eos=True; the model card says"
         return Finding("warn", detail, remedy)

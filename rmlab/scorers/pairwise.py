@@ -358,7 +358,7 @@ def _write_letters(
     encoder: PairEncoder, turns: list[dict[str, str]], first: str, second: str
 ) -> Comparison:
     """RLHFlow's question: one user turn that holds the conversation and both answers;
-    no beginning token.
+    no BOS token.
     """
     tokenizer = encoder.tokenizer
     context = ""

@@ -95,7 +95,7 @@ def tokenizer(
     """Train a byte-level BPE tokenizer, which can write any text.
 
     It has three different tokens for beginning, end and padding, and writes the
-    beginning token before plain text, like Llama's.
+    BOS token before plain text, like Llama's.
 
     Parameters
     ----------
