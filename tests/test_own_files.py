@@ -448,7 +448,7 @@ BAD = [  # Rows, options, what the message names.
     ([{"chosen": "a", "rejected": "b"}], {}, r"row 0: no prompt.*--column prompt="),
     ([ONE | {"chosen": []}], {}, "row 0"),
     ([ONE | {"id": None}, ONE | {"id": "x"}], {}, "row 0.*'id' .*None"),
-    ([ONE | {"prompt": "cut \ud83d"}], {}, "surrogate"),
+    ([ONE | {"prompt": "cut \ud83d"}], {}, "row 0: .*UTF-8"),
     ([ONE | {"images": ["x.png"]}], {}, "row 0"),
     ([ONE | {"prompt": [IMAGE]}], {}, "row 0"),
     ([{"chosen": TALK, "rejected": [user("2?"), assistant("b")]}], {}, "'rejected'"),
