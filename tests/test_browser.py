@@ -366,7 +366,7 @@ FOLLOW = """address => new Promise(done => {
 def test_the_page_selects_what_python_selects(site, view, world):
     random = Random(0)
     n_found = 0
-    for _ in range(40):
+    for _ in range(60):
         selection = draw_selection(random)
         frame = expected(world, **selection)
         parts = [("b", "mini")]
@@ -388,7 +388,7 @@ def test_the_page_selects_what_python_selects(site, view, world):
             copied[columns], frame[columns], check_dtype=False, atol=1e-5
         )
         n_found += 1
-    assert n_found > 10
+    assert n_found > 15
 
 
 @pytest.mark.parametrize(

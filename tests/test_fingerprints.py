@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, normalizers
+from transformers import AutoModelForSequenceClassification
 
 import rmlab
 from rmlab import toy
@@ -71,6 +72,30 @@ def test_another_tokenizer_is_another_fingerprint(zoo, tmp_path, change, kind):
     assert make(after).fingerprint != make(before).fingerprint
     copy = Path(shutil.copytree(after, tmp_path / "copy"))
     assert make(copy).fingerprint == make(after).fingerprint
+
+
+def test_a_reference_is_known_by_the_policy_s_tokenizer(zoo, tmp_path):
+    """The policy's tokenizer and template make the tokens of both."""
+    words, reference = toy.tokenizer(), zoo(task="causal", seed=1)
+    CHANGES["a template"](words)
+    other = toy.save_model(tmp_path / "m", task="causal", words=words)
+    first = rmlab.implicit_reward(zoo(task="causal"), reference).reference
+    second = rmlab.implicit_reward(other, reference).reference
+    assert first.checkpoint.content == second.checkpoint.content
+    assert first.fingerprint != second.fingerprint
+
+
+def test_a_tokenizer_in_memory_is_known_by_what_it_holds(zoo):
+    model = AutoModelForSequenceClassification.from_pretrained(zoo())
+
+    def name(words):
+        return rmlab.classifier(model, words, fingerprint="step-1").fingerprint
+
+    words = toy.tokenizer()
+    before = name(words)
+    assert name(toy.tokenizer()) == before
+    exchange(words, "Q", "Z")
+    assert name(words) != before
 
 
 @pytest.mark.parametrize("kind", MAKERS)

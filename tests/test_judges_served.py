@@ -23,6 +23,7 @@ from judge_fakes import (
     pair_judge,
     respond,
     responses,
+    shown_answers,
 )
 
 import rmlab
@@ -219,21 +220,39 @@ def count_questions(server):
 
 
 def test_a_thousand_questions_on_a_bad_day(tmp_path):
+    """Every third prompt gets an answer without a verdict."""
+
+    def vague(path, body, headers):
+        number = int(shown_answers(body["messages"])[0].split()[3])
+        if number % 3:
+            return respond(path, body, headers)
+        return completion("Hard to say.")
+
     faults = dict.fromkeys(["429", "500", "cut", "garbage"], 0.05)
-    faults |= {"timeout": 0.005, "hangup": 0.02}
+    faults |= {"timeout": 0.005, "slow": 0.02, "hangup": 0.02}
     options = {"name": "one", "concurrency": 64, "retries": 3, "backoff": 0.01}
-    with FaultyServer(respond, faults=faults) as server:
+    table = responses(500)
+    with FaultyServer(vague, faults=faults) as server:
         hasty = judge("m", server.url, timeout=0.8, **options)
-        pairs = prefer(responses(500), hasty, store=tmp_path)
+        pairs = prefer(table, hasty, store=tmp_path)
     counts = pairs.attrs["provenance"]["one"]
-    assert set(pairs["verdict"]) <= {"win", "failed"}, "never a wrong row"
+    is_vague = pairs["id"].astype(int) % 3 == 0
+    is_answered = pairs["verdict"] != "failed"
+    assert len(pairs) == 500
+    assert set(pairs.loc[is_answered & is_vague, "verdict"]) == {"unparsable"}
+    assert set(pairs.loc[is_answered & ~is_vague, "verdict"]) == {"win"}
     assert counts["asked"] + counts["failed"] == counts["questions"] == 1000
-    assert counts["failed"] <= 50
-    with FaultyServer(respond, port=server.port) as server:
+    assert (~is_answered).sum() <= counts["failed"] <= 50
+    assert max(count_questions(server).values()) <= 4
+    keys = list_stored(tmp_path)
+    assert len(keys) == len(set(keys)) == counts["asked"]
+    with FaultyServer(vague, port=server.port) as server:
         again = judge("m", server.url, concurrency=8, name="one")
-        pairs = prefer(responses(500), again, store=tmp_path)
-    assert set(pairs["verdict"]) == {"win"}
+        pairs = prefer(table, again, store=tmp_path)
     assert len(server.log) == counts["failed"], "what was answered is not asked again"
+    n_vague = is_vague.sum()
+    expected = {"win": 500 - n_vague, "unparsable": n_vague}
+    assert pairs["verdict"].value_counts().to_dict() == expected
 
 
 RUN = """

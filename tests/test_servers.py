@@ -85,8 +85,10 @@ def test_a_budget_counts_all_tries():
         assert len(server.log) == capped.spent.requests == 100
     assert len(answers) == 130
     assert sum(bool(answer.value) for answer in answers) > 40
-    # Answers that were on their way may come after those that are not sent any more.
-    assert any(answer.stopped for answer in answers)
+    # Those on their way may come after those that are not sent any more.
+    is_stopped = [answer.stopped for answer in answers]
+    assert any(is_stopped)
+    assert is_stopped == [answer.value is None for answer in answers]
 
 
 def test_a_server_is_left_alone_for_as_long_as_it_asks():

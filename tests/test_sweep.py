@@ -142,9 +142,9 @@ backbones give out.
 """
 
 
-def conversations():
+def conversations(n_rounds=1):
     """Texts of 3 to 140 words behind a short and a long prompt, one of them with
-    turns.
+    turns; `n_rounds` times, with other words.
     """
     words = " ".join(toy.models.TEXTS).split()
     rng = np.random.default_rng(0)
@@ -155,10 +155,11 @@ def conversations():
     ]
     turns = [{"role": role, "content": content} for role, content in turns]
     prompts = ["What is it?"] * 3 + ["Why " * 40 + "?"] * 3 + [turns]
-    return prompts, [" ".join(rng.choice(words, n)) for n in (3, 20, 60, 5, 90, 140, 9)]
+    lengths = [3, 20, 60, 5, 90, 140, 9] * n_rounds
+    return prompts * n_rounds, [" ".join(rng.choice(words, n)) for n in lengths]
 
 
-def one_by_one(folder, words, *, special, dtype=torch.float32):
+def one_by_one(folder, words, *, special, dtype=torch.float32, n_rounds=1):
     """Logits of transformers, each text alone through a model that has seen no
     other.
     """
@@ -172,7 +173,7 @@ def one_by_one(folder, words, *, special, dtype=torch.float32):
         folder, dtype=dtype, **options
     ).eval()
     logits = []
-    for prompt, response in zip(*conversations(), strict=True):
+    for prompt, response in zip(*conversations(n_rounds), strict=True):
         chat = prompt
         if isinstance(prompt, str):
             chat = [{"role": "user", "content": prompt}]
@@ -318,13 +319,15 @@ def test_half_precision_is_that_of_the_class(save, architecture, dtype):
     """
     folder, words = save(architecture)
     special = architecture in ENCODERS
-    exact = one_by_one(folder, words, special=special)
-    reference = one_by_one(folder, words, special=special, dtype=dtype)
+    # The noise of few texts may be small by chance.
+    options = {"special": special, "n_rounds": 6}
+    exact = one_by_one(folder, words, **options)
+    reference = one_by_one(folder, words, dtype=dtype, **options)
     noise = np.sqrt(np.mean((reference - exact) ** 2))
     assert 0 < noise < exact.std()
-    scores = classifier(folder, dtype=str(dtype))(*conversations())
-    assert np.sqrt(np.mean((scores - reference) ** 2)) <= 2 * noise
-    assert np.sqrt(np.mean((scores - exact) ** 2)) <= 2 * noise
+    scores = classifier(folder, dtype=str(dtype))(*conversations(6))
+    assert np.sqrt(np.mean((scores - reference) ** 2)) <= 1.5 * noise
+    assert np.sqrt(np.mean((scores - exact) ** 2)) <= 1.5 * noise
 
 
 @pytest.mark.long

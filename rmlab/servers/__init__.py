@@ -4,6 +4,7 @@ and the way texts are written.
 
 import warnings
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -159,6 +160,9 @@ def _open_writer(
     if source is None:
         remedy = "pass the folder or hub id of the model, which has it"
         raise DataError("tokenizer: not given", remedy)
+    if not isinstance(source, str | PathLike):
+        problem = f"tokenizer: expected a folder or hub id, got {type(source).__name__}"
+        raise TypeError(f"{problem}; save it with save_pretrained(folder)")
 
     checkpoint = find(source, with_weights=False)
     labels = list((checkpoint.config.id2label or {}).values())
