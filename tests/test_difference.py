@@ -91,3 +91,18 @@ def test_a_domain_in_which_no_two_models_differ_is_not_certain():
     assert seen.value.item() == pytest.approx(-0.01)
     width = unseen.high.item() - unseen.low.item()
     assert width < seen.high.item() - seen.low.item() < 1.5 * width
+
+
+@pytest.mark.parametrize("n_small", [10, 25, 129])
+def test_opposite_one_way_effects_are_no_difference(n_small):
+    """A alone fails in a fiftieth of a large domain and B alone of a small one: the
+    true difference is zero.
+    """
+    rng = np.random.default_rng(n_small)
+    is_small = np.arange(n_small + 1000) < n_small
+    fails = rng.random((400, len(is_small))) < 0.02
+    fails[:200, is_small] = False
+    fails[200:, ~is_small] = False
+    sizes = {"small": n_small, "large": 1000}
+    p = compare_models(~fails[:200], ~fails[200:], sizes).p
+    assert (p < 0.05).mean() < 0.06

@@ -17,9 +17,10 @@ from scipy.stats import t
 
 import rmlab
 from rmlab import metrics
+from rmlab.benchmarks.rm_bench import RM_BENCH
 from rmlab.estimation.clustered import estimate_mean
-from rmlab.estimation.estimate import sum_number
-from rmlab.metrics.prepare import overall_number, prepare
+from rmlab.estimation.estimate import estimate, sum_number
+from rmlab.metrics.prepare import list_numbers, overall_number, prepare
 from rmlab.tables import DataError
 
 NAMES = ["model", "quantity", "name"]
@@ -239,3 +240,27 @@ def test_work_and_memory_grow_with_the_domains_and_not_with_their_square(make):
     for counts, limit in ((calls, 2.2), (peaks, 2.6)):
         first, second = np.diff(counts)
         assert second <= limit * first, counts
+
+
+def test_coverage_at_the_real_sizes_and_naive_intervals_fail():
+    design = designs.Design()
+    rng = np.random.default_rng(5)
+    n_draws = 150
+    common = designs.prompts_in_common(n_draws, rng)
+    items = designs.prepare_margins(designs.margins(design, n_draws, common, rng))
+    names, numbers = list_numbers(RM_BENCH, items)
+    result = estimate(items, numbers)
+    half = 1.96 * np.sqrt(result.value * (1 - result.value) / result.n_pairs)
+    held = {}
+    naive = []
+    for place, (quantity, name) in enumerate(names.itertuples(index=False)):
+        true = designs.truth(design, quantity, name)
+        is_inside = (result.low[:, place] <= true) & (true <= result.high[:, place])
+        held.setdefault(quantity, []).append(is_inside)
+        if quantity == "overall":
+            naive.append(np.abs(result.value[:, place] - true) <= half[:, place])
+    for quantity, inside in held.items():
+        slack = 3 * np.sqrt(0.95 * 0.05 / n_draws)
+        slack /= 1 if quantity == "overall" else 1.5
+        assert np.mean(inside) == pytest.approx(0.95, abs=slack), quantity
+    assert np.mean(naive) < 0.8

@@ -20,7 +20,7 @@ from faulty_server import FaultyServer
 from served_models import OpenRlhf, Sglang, Tei, Triton, Vllm, number, oracle, sigmoid
 
 import rmlab
-from rmlab import scorers
+from rmlab import scorers, toy
 from rmlab.servers import scorer
 from rmlab.servers.kinds import base, triton
 from rmlab.tables import DataError
@@ -555,3 +555,9 @@ def test_the_doctor_and_the_shell_on_a_served_model(
     model = rmlab.classifier(folder, device="cpu", name="tiny")
     local = rmlab.score(rmlab.load_preferences(file), model)
     pd.testing.assert_frame_equal(rmlab.read_scores(out), local, rtol=1e-5)
+
+
+def test_a_tokenizer_that_is_no_folder_is_refused_by_name():
+    options = {"kind": "vllm", "model": "m", "tokenizer": toy.tokenizer()}
+    with pytest.raises(TypeError, match=r"tokenizer: .*save_pretrained"):
+        rmlab.remote("http://127.0.0.1:8000", **options, examine=False)
