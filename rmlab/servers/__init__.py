@@ -4,7 +4,6 @@ and the way texts are written.
 
 import warnings
 from collections.abc import Mapping, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -143,7 +142,7 @@ def _require_sound(scorer: Remote) -> None:
 
 
 def _open_writer(
-    kind: ServerKind, source: str | Path | None, options: EncodeOptions
+    kind: ServerKind, source: object, options: EncodeOptions
 ) -> tuple[Writer, list[str]]:
     """Return the writer of the texts, and the names of the model's outputs in the
     server's order, where they are known.
@@ -160,7 +159,7 @@ def _open_writer(
     if source is None:
         remedy = "pass the folder or hub id of the model, which has it"
         raise DataError("tokenizer: not given", remedy)
-    if not isinstance(source, str | PathLike):
+    if not isinstance(source, str | Path):
         problem = f"tokenizer: expected a folder or hub id, got {type(source).__name__}"
         raise TypeError(f"{problem}; save it with save_pretrained(folder)")
 
